@@ -1,0 +1,38 @@
+//! The `tra` program: parses, calls `tra-lab`, prints.
+
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Threshold Relative Attention: attention that keeps working on sequences far longer than those
+/// it was trained on.
+#[derive(Parser)]
+#[command(name = "tra", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Verify(verify::Args),
+}
+
+fn main() -> ExitCode {
+    // A panic is a bug of ours; the user still deserves one line that says so.
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
+        let place = panic.location().map(|l| format!(" ({}:{})", l.file(), l.line()));
+        let place = place.unwrap_or_default();
+        eprintln!("error: internal, please report it: {message}{place}");
+    }));
+    let outcome = match Cli::parse().command {
+        Command::Verify(args) => verify::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}

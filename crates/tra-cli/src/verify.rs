@@ -1,0 +1,157 @@
+//! `tra verify`: prints what `tra_lab::verify` found.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use serde_json::json;
+use tra_lab::verify::{Check, Tolerance, Verdict, VerifyError, verify};
+
+/// Prove that a model recorded elsewhere is the same model here
+///
+/// Reads recorded tensors, computes outputs and every gradient anew, and compares, one line a
+/// tensor. Exits with 0 when all agree, 1 when something differs, 2 when a file cannot be judged.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra verify tests/golden/*.safetensors
+  tra verify exported.safetensors --rtol 1e-3
+  tra verify exported.safetensors --json | jq '.files[].agrees'
+
+The two kinds of recording and how to make one: docs/verify.md")]
+pub struct Args {
+    /// Recordings: safetensors files of one attention operation or of a whole decoder
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Outputs: largest difference, relative to the tensor's largest value where that is above 1
+    #[arg(long, default_value_t = Tolerance::default().atol, value_parser = tolerance)]
+    atol: f64,
+
+    /// Gradients: largest difference relative to the tensor's largest value
+    #[arg(long, default_value_t = Tolerance::default().rtol, value_parser = tolerance)]
+    rtol: f64,
+
+    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    #[arg(long, default_value = "flex")]
+    device: String,
+
+    /// One JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err("a tolerance is a number of 0 or more, as in 1e-5".into()),
+    }
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let device = tra_nn::device::by_name(&args.device)?;
+    let tolerance = Tolerance { atol: args.atol, rtol: args.rtol };
+    let mut outcomes = Vec::new();
+    for path in &args.files {
+        let spinner = spinner(path);
+        let outcome = verify(path, tolerance, &device);
+        spinner.finish_and_clear();
+        if !args.json {
+            match &outcome {
+                Ok(verdict) => print(&table(verdict))?,
+                Err(error) => eprintln!("error: {error}"),
+            }
+        }
+        outcomes.push((path, outcome));
+    }
+    let count = |f: fn(&Result<Verdict, VerifyError>) -> bool| {
+        outcomes.iter().filter(|(_, outcome)| f(outcome)).count()
+    };
+    let unreadable = count(Result::is_err);
+    let differ = count(|outcome| outcome.as_ref().is_ok_and(|v| !v.agrees()));
+    let agree = outcomes.len() - unreadable - differ;
+    if args.json {
+        let files: Vec<_> = outcomes.iter().map(|(path, outcome)| object(path, outcome)).collect();
+        print(&format!("{:#}\n", json!({ "files": files })))?;
+    } else {
+        let tensors = outcomes.iter().flat_map(|(_, o)| o.as_ref().ok()).map(|v| v.tensors.len());
+        print(&summary(agree, differ, unreadable, tensors.sum()))?;
+    }
+    Ok(ExitCode::from(match (unreadable, differ) {
+        (0, 0) => 0,
+        (0, _) => 1,
+        _ => 2,
+    }))
+}
+
+fn spinner(path: &Path) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let spinner = ProgressBar::new_spinner().with_message(format!("verifying {}", path.display()));
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}
+
+/// Prints, and is content when nobody reads on (`tra verify … | head`).
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}
+
+fn table(verdict: &Verdict) -> String {
+    let near = verdict.near_threshold;
+    let mut text = format!("{}\n  {}\n", verdict.path.display(), verdict.contents);
+    text += &format!(
+        "  near-threshold pairs: {}, of which {} fell the other way here and follow the file\n",
+        near.pairs, near.followed
+    );
+    let width = verdict.tensors.iter().map(|check| check.name.len()).max().unwrap_or(0).max(6);
+    text += &format!(
+        "  {:<width$}  {:>8}  {:>8}  {:>8}\n",
+        "tensor", "absolute", "relative", "allowed"
+    );
+    for Check { name, absolute, relative, allowed, agrees } in &verdict.tensors {
+        let number = |x: &Option<f64>| x.map_or("NaN".into(), |x| short(x));
+        let verdict = if *agrees { "ok" } else { "DIFFERS" };
+        text += &format!(
+            "  {name:<width$}  {:>8}  {:>8}  {:>8}  {verdict}\n",
+            number(absolute),
+            number(relative),
+            short(*allowed),
+        );
+    }
+    text + "\n"
+}
+
+fn short(x: f64) -> String {
+    if x == 0.0 { "0".into() } else { format!("{x:.1e}") }
+}
+
+fn summary(agree: usize, differ: usize, unreadable: usize, tensors: usize) -> String {
+    let files = |n: usize| if n == 1 { "1 file".into() } else { format!("{n} files") };
+    let mut parts = vec![format!("{} agree", files(agree))];
+    if differ > 0 {
+        parts.push(format!("{} differ", files(differ)));
+    }
+    if unreadable > 0 {
+        parts.push(format!("{} could not be judged", files(unreadable)));
+    }
+    format!("{} ({tensors} tensors compared)\n", parts.join(", "))
+}
+
+fn object(path: &Path, outcome: &Result<Verdict, VerifyError>) -> serde_json::Value {
+    match outcome {
+        Ok(verdict) => {
+            let mut object = json!(verdict);
+            object["agrees"] = json!(verdict.agrees());
+            object
+        }
+        Err(error) => json!({ "path": path, "agrees": false, "error": error.to_string() }),
+    }
+}

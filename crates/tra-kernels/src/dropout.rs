@@ -1,0 +1,119 @@
+//! Which elements a dropout site drops.
+//!
+//! The pattern is a function of the stream of the site and of the element's row and column, so the
+//! backward pass, a resumed run and any kernel rebuild it instead of storing it. Within a row the
+//! hash is 32 bits wide and uses only multiplications, shifts and exclusive-or, which every vector
+//! instruction set has.
+
+use crate::random::Stream;
+
+/// One dropout site at one training step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    stream: Stream,
+    /// An element is dropped when its hash is below this: `rate * 2^32`.
+    threshold: u32,
+    scale: f32,
+}
+
+impl Dropout {
+    /// Drops with probability `rate`, and scales what stays by `1 / (1 - rate)`.
+    ///
+    /// # Panics
+    /// Unless `0 <= rate < 1`.
+    pub fn new(stream: Stream, rate: f64) -> Self {
+        assert!((0.0..1.0).contains(&rate), "a dropout rate lies in 0..1, not {rate}");
+        Self {
+            stream,
+            threshold: (rate * 4_294_967_296.0) as u32,
+            scale: (1.0 / (1.0 - rate)) as f32,
+        }
+    }
+
+    /// The pattern of one row.
+    pub fn row(&self, row: u64) -> DropoutRow {
+        DropoutRow { key: (self.stream.bits(row) >> 32) as u32, dropout: *self }
+    }
+
+    /// Writes the factor of every element, 0 or `1 / (1 - rate)`, for rows of `columns` numbers
+    /// of which the first is row number `first_row`.
+    pub fn fill(&self, out: &mut [f32], first_row: u64, columns: usize) {
+        for (row, out) in (first_row..).zip(out.chunks_mut(columns.max(1))) {
+            let row = self.row(row);
+            for (column, out) in (0..).zip(out) {
+                *out = row.factor(column);
+            }
+        }
+    }
+}
+
+/// The pattern of one row of a [`Dropout`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DropoutRow {
+    key: u32,
+    dropout: Dropout,
+}
+
+impl DropoutRow {
+    /// What the element in `column` is multiplied by: 0 where it is dropped.
+    pub fn factor(&self, column: u32) -> f32 {
+        if hash(column.wrapping_mul(0x9E37_79B9) ^ self.key) < self.dropout.threshold {
+            0.0
+        } else {
+            self.dropout.scale
+        }
+    }
+}
+
+/// A 32-bit finaliser with low bias (two multiply-xorshift rounds).
+const fn hash(mut x: u32) -> u32 {
+    x = (x ^ (x >> 16)).wrapping_mul(0x7FEB_352D);
+    x = (x ^ (x >> 15)).wrapping_mul(0x846C_A68B);
+    x ^ (x >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factors(rate: f64, step: u64) -> Vec<f32> {
+        let mut out = vec![f32::NAN; 300 * 301];
+        Dropout::new(Stream::new(7).fork(step), rate).fill(&mut out, 0, 301);
+        out
+    }
+
+    #[test]
+    fn drops_the_asked_share_and_keeps_the_mean() {
+        for rate in [0.01, 0.1, 0.5] {
+            let f = factors(rate, 0);
+            let dropped = f.iter().filter(|f| **f == 0.0).count() as f64 / f.len() as f64;
+            let sigma = (rate * (1.0 - rate) / f.len() as f64).sqrt();
+            assert!((dropped - rate).abs() < 4.0 * sigma, "{rate}: {dropped}");
+            let mean = f.iter().sum::<f32>() / f.len() as f32;
+            assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        }
+        assert!(factors(0.0, 0).iter().all(|f| *f == 1.0));
+    }
+
+    #[test]
+    fn the_pattern_depends_on_the_step_and_not_on_how_it_is_cut() {
+        assert_eq!(factors(0.3, 5), factors(0.3, 5));
+        assert_ne!(factors(0.3, 5), factors(0.3, 6));
+        let whole = factors(0.3, 5);
+        let mut part = vec![f32::NAN; 2 * 301];
+        Dropout::new(Stream::new(7).fork(5), 0.3).fill(&mut part, 40, 301);
+        assert_eq!(part, whole[40 * 301..42 * 301]);
+    }
+
+    #[test]
+    fn rows_and_columns_are_uncorrelated() {
+        let f = factors(0.5, 1);
+        let agree = |step: usize| {
+            let same = f.iter().zip(&f[step..]).filter(|(a, b)| a == b).count();
+            same as f64 / (f.len() - step) as f64
+        };
+        for step in [1, 2, 301, 302, 602] {
+            assert!((agree(step) - 0.5).abs() < 0.01, "{step}: {}", agree(step));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Threshold Relative Attention on plain slices.
+//!
+//! This crate knows nothing of tensors, models or files. It holds
+//!
+//! - [`tra::naive`]: the definition of the mechanism, forward and backward, in plain `f64` loops.
+//!   It is the yardstick for every faster implementation and is never optimised;
+//! - [`random`]: the counter-based generator behind weight initialisation, tasks and dropout, so
+//!   that every draw is a function of a seed and a position, never of the order of execution;
+//! - [`dropout`]: which elements a dropout site drops, rebuilt anywhere from (seed, step, site).
+
+pub mod dropout;
+pub mod random;
+pub mod tra;

@@ -1,0 +1,3 @@
+//! Threshold Relative Attention (arXiv 2503.23174).
+
+pub mod naive;

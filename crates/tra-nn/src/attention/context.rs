@@ -1,0 +1,89 @@
+//! What surrounds a mechanism while it runs: cache, dropout, observation.
+
+use burn::tensor::{Bool, Tensor};
+
+use crate::cache::LayerCache;
+use crate::dropout::{AttentionDropout, DropoutPlacement};
+use crate::ops::{causal, masked_softmax};
+use crate::pass::LayerProbe;
+
+/// What surrounds a mechanism while it runs.
+///
+/// Every mechanism ends in [`attend`](Context::attend), so that dropout, empty rows and
+/// observation are the same for all.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub(crate) cache: Option<&'a mut LayerCache>,
+    pub(crate) dropout: Option<AttentionDropout>,
+    pub(crate) probe: Option<&'a mut LayerProbe>,
+}
+
+impl Context<'_> {
+    /// How many positions came before the ones at hand. Ask before [`extend`](Self::extend).
+    pub fn past(&self) -> usize {
+        self.cache.as_ref().map_or(0, |cache| cache.len())
+    }
+
+    /// Takes up new keys and values; gives all there are, the cached ones first.
+    pub fn extend(&mut self, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        match &mut self.cache {
+            Some(cache) => cache.extend(k, v),
+            None => (k, v),
+        }
+    }
+
+    /// Takes up a mechanism's own number per head and position, `[batch, heads, length]`; gives all
+    /// there are, the cached ones first.
+    pub fn extend_state(&mut self, state: Tensor<3>) -> Tensor<3> {
+        match &mut self.cache {
+            Some(cache) => cache.extend_state(state),
+            None => state,
+        }
+    }
+
+    /// True where a query may see a key, in the shape of `scores`.
+    pub fn visible(&self, scores: &Tensor<4>) -> Tensor<4, Bool> {
+        let [batch, heads, queries, keys] = scores.dims();
+        causal(queries, keys, &scores.device()).expand([batch, heads, queries, keys])
+    }
+
+    /// The threshold: true where a key is visible and its score is strictly positive.
+    pub fn keep(&mut self, scores: &Tensor<4>, visible: &Tensor<4, Bool>) -> Tensor<4, Bool> {
+        let keep = scores.clone().greater_elem(0.0).bool_and(visible.clone());
+        match &mut self.probe {
+            Some(probe) => probe.threshold(scores, visible, keep),
+            None => keep,
+        }
+    }
+
+    /// Lets an observer see the counts of a mechanism that has them.
+    pub(crate) fn observe_count(&mut self, count: &Tensor<4>, keep: &Tensor<4, Bool>) {
+        if let Some(probe) = &mut self.probe {
+            probe.count = Some(count.clone().mask_fill(keep.clone().bool_not(), 0.0));
+        }
+    }
+
+    /// Softmax of `logits` over the keys where `takes_part`, then the weighted sum of `v`.
+    ///
+    /// A row in which no key takes part gives exactly zero.
+    pub fn attend(
+        mut self,
+        logits: Tensor<4>,
+        takes_part: Tensor<4, Bool>,
+        v: Tensor<4>,
+    ) -> Tensor<4> {
+        let dropout = self.dropout;
+        let drop = |x: Tensor<4>, at| match dropout {
+            Some(dropout) => dropout.apply(x, at),
+            None => x,
+        };
+        let logits = drop(logits, DropoutPlacement::Logits);
+        let weights = masked_softmax(logits, takes_part.clone());
+        let weights = drop(weights, DropoutPlacement::Weights);
+        if let Some(probe) = &mut self.probe {
+            probe.keep = Some(takes_part);
+            probe.weights = Some(weights.clone());
+        }
+        weights.matmul(v)
+    }
+}

@@ -1,0 +1,130 @@
+//! Projections around a mechanism: the layer a model uses.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor};
+
+use super::{Attention, AttentionConfig, HeadSizes, Heads};
+use crate::dropout::DropoutPlacement;
+use crate::error::{ConfigError, Error};
+use crate::init::WeightInit;
+use crate::ops::rms_normalise;
+use crate::pass::LayerPass;
+
+/// Inside the root of the query/key norm.
+pub(crate) const QK_NORM_EPS: f64 = 1e-6;
+
+/// Settings of an [`AttentionLayer`].
+#[derive(Clone, Debug)]
+pub struct AttentionLayerConfig<C> {
+    /// Width of the model.
+    pub width: usize,
+    /// Number of heads; they share the width evenly.
+    pub heads: usize,
+    /// Settings of the mechanism.
+    pub mechanism: C,
+    /// Rate of dropout in training.
+    pub dropout: f64,
+    /// Where attention drops.
+    pub dropout_placement: DropoutPlacement,
+}
+
+impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
+    /// A layer with the mechanism's default settings and the published dropout of 0.01.
+    pub fn new(width: usize, heads: usize) -> Self {
+        Self {
+            width,
+            heads,
+            mechanism: C::default(),
+            dropout: 0.01,
+            dropout_placement: DropoutPlacement::Logits,
+        }
+    }
+}
+
+impl<C: AttentionConfig> AttentionLayerConfig<C> {
+    /// Makes the layer with weights drawn from the generator of the device.
+    pub fn init(&self, device: &Device) -> Result<AttentionLayer<C::Attention>, Error> {
+        self.init_with(&WeightInit::random(device))
+    }
+
+    /// Makes the layer with weights from `init`.
+    pub fn init_with(&self, init: &WeightInit) -> Result<AttentionLayer<C::Attention>, Error> {
+        let head_dim = self.head_dim()?;
+        let Self { width, heads, .. } = *self;
+        let sizes = HeadSizes { width, heads, head_dim };
+        Ok(AttentionLayer {
+            tokeys: init.linear("tokeys", width, width, false),
+            toqueries: init.linear("toqueries", width, width, false),
+            tovalues: init.linear("tovalues", width, width, false),
+            mechanism: self.mechanism.init(sizes, init),
+            c_out: init.linear("c_out", width, width, true),
+            heads,
+            qk_norm: self.mechanism.qk_norm(),
+            dropout: self.dropout,
+            dropout_placement: self.dropout_placement,
+        })
+    }
+
+    fn head_dim(&self) -> Result<usize, ConfigError> {
+        let Self { width, heads, dropout, .. } = *self;
+        for (field, value) in [("width", width), ("heads", heads)] {
+            if value == 0 {
+                return Err(ConfigError::Zero { field });
+            }
+        }
+        if width % heads != 0 {
+            return Err(ConfigError::HeadsDoNotDivideWidth { heads, width });
+        }
+        if !(0.0..1.0).contains(&dropout) {
+            return Err(ConfigError::Dropout(dropout));
+        }
+        self.mechanism.validate()?;
+        Ok(width / heads)
+    }
+}
+
+/// Multi-head causal self-attention with any mechanism.
+///
+/// Field names are those of a reference checkpoint.
+#[derive(Module, Debug)]
+pub struct AttentionLayer<A> {
+    /// Makes keys.
+    pub tokeys: Linear,
+    /// Makes queries.
+    pub toqueries: Linear,
+    /// Makes values.
+    pub tovalues: Linear,
+    /// Attends.
+    pub mechanism: A,
+    /// Joins the heads.
+    pub c_out: Linear,
+    heads: usize,
+    qk_norm: bool,
+    dropout: f64,
+    #[module(skip)]
+    dropout_placement: DropoutPlacement,
+}
+
+impl<A: Attention> AttentionLayer<A> {
+    /// Attends within `x`, and to what the cache in `pass` holds.
+    ///
+    /// Shape `[batch, length, width]` in and out.
+    pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
+        let [batch, length, width] = x.dims();
+        let split = |projection: &Linear| {
+            let y = projection.forward(x.clone());
+            y.reshape([batch, length, self.heads, width / self.heads]).swap_dims(1, 2)
+        };
+        let normed = |x: Tensor<4>| if self.qk_norm { rms_normalise(x, QK_NORM_EPS) } else { x };
+        let heads = Heads {
+            q: normed(split(&self.toqueries)),
+            k: normed(split(&self.tokeys)),
+            v: split(&self.tovalues),
+            hidden: x.clone(),
+        };
+        let context = pass.context(self.dropout, self.dropout_placement);
+        let out = self.mechanism.forward(heads, context);
+        self.c_out.forward(out.swap_dims(1, 2).reshape([batch, length, width]))
+    }
+}

@@ -1,0 +1,133 @@
+//! Every attention mechanism, each in a file of its own behind one trait.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `tra.rs` | Threshold Relative Attention |
+//! | `tra_threshold.rs`, `tra_distance.rs`, `tra_absolute.rs` | its ablations |
+//! | `nope.rs`, `rope.rs`, `alibi.rs`, `cope.rs`, `fox.rs` | its rivals |
+//! | `layer.rs` | projections around any mechanism: the layer a model uses |
+//! | `registry.rs` | the list of mechanisms, and the only `match` over them |
+
+mod alibi;
+mod context;
+mod cope;
+mod fox;
+mod layer;
+mod nope;
+mod registry;
+mod rope;
+mod tra;
+mod tra_absolute;
+mod tra_distance;
+mod tra_threshold;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+pub use alibi::{Alibi, AlibiConfig};
+pub use context::Context;
+pub use cope::{Cope, CopeConfig};
+pub use fox::{Fox, FoxConfig};
+pub use layer::{AttentionLayer, AttentionLayerConfig};
+pub use nope::{Nope, NopeConfig};
+pub use registry::{AnyAttention, AnyAttentionConfig, NAMES};
+pub use rope::{Rope, RopeConfig};
+pub use tra::{Tra, TraConfig, threshold_relative_attention};
+pub use tra_absolute::{TraAbsolute, TraAbsoluteConfig};
+pub use tra_distance::{TraDistance, TraDistanceConfig};
+pub use tra_threshold::{TraThreshold, TraThresholdConfig};
+
+use crate::error::ConfigError;
+use crate::init::WeightInit;
+
+/// Threshold Relative Attention as a layer, to be used alone in any Burn model.
+///
+/// ```
+/// use burn::{module::Module, nn, tensor::{Device, Tensor}};
+/// use tra_nn::{LayerPass, ThresholdRelativeAttention, ThresholdRelativeAttentionConfig};
+///
+/// /// A block of your own: norm, attention, residual.
+/// #[derive(Module, Debug)]
+/// struct MyBlock {
+///     norm: nn::LayerNorm,
+///     attention: ThresholdRelativeAttention,
+/// }
+///
+/// impl MyBlock {
+///     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+///         x.clone() + self.attention.forward(self.norm.forward(x), LayerPass::eval())
+///     }
+/// }
+///
+/// let device = Device::flex().autodiff();
+/// let block = MyBlock {
+///     norm: nn::LayerNormConfig::new(48).init(&device),
+///     attention: ThresholdRelativeAttentionConfig::new(48, 3).init(&device)?,
+/// };
+/// let x = Tensor::<3>::random([2, 10, 48], burn::tensor::Distribution::Default, &device);
+/// let y = block.forward(x);
+/// assert_eq!(y.dims(), [2, 10, 48]);
+/// let gradients = y.sum().backward();
+/// let gate = &block.attention.mechanism.delta_proj.weight;
+/// assert!(gate.val().grad(&gradients).is_some());
+/// # Ok::<(), tra_nn::Error>(())
+/// ```
+pub type ThresholdRelativeAttention = AttentionLayer<Tra>;
+
+/// Config of [`ThresholdRelativeAttention`].
+pub type ThresholdRelativeAttentionConfig = AttentionLayerConfig<TraConfig>;
+
+/// What a mechanism computes: which keys each query attends to, and how much.
+pub trait Attention: Module {
+    /// Attends from every query to the keys up to its own position.
+    ///
+    /// Gives `[batch, heads, length, head_dim]`. With a cache in `context`, `heads` holds only the
+    /// new positions, and the mechanism must [extend](Context::extend) the cache by them.
+    fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4>;
+}
+
+/// Settings of a mechanism.
+pub trait AttentionConfig {
+    /// The mechanism these are the settings of.
+    type Attention: Attention;
+
+    /// Makes the mechanism for heads of the given sizes.
+    fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Self::Attention;
+
+    /// Whether queries and keys are normalised (RMS over the head dimension) before they come in.
+    fn qk_norm(&self) -> bool;
+
+    /// Says what is wrong with the settings, if anything is.
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+}
+
+/// Sizes that a mechanism's own parameters depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadSizes {
+    /// Model width.
+    pub width: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+}
+
+/// What a mechanism attends with.
+#[derive(Clone, Debug)]
+pub struct Heads {
+    /// Queries, `[batch, heads, length, head_dim]`.
+    pub q: Tensor<4>,
+    /// Keys, `[batch, heads, length, head_dim]`.
+    pub k: Tensor<4>,
+    /// Values, `[batch, heads, length, head_dim]`.
+    pub v: Tensor<4>,
+    /// What the projections were given, `[batch, length, width]`; it feeds gates.
+    pub hidden: Tensor<3>,
+}
+
+/// Projects `hidden` to one number per head and position, `[batch, heads, length]`.
+fn gate(projection: &burn::nn::Linear, hidden: Tensor<3>) -> Tensor<3> {
+    projection.forward(hidden).swap_dims(1, 2)
+}

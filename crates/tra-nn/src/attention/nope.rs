@@ -1,0 +1,42 @@
+//! Dense softmax attention without any position.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
+use crate::init::WeightInit;
+use crate::ops::scores;
+
+/// Settings of [`Nope`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NopeConfig {
+    /// Normalise queries and keys as TRA does.
+    pub qk_norm: bool,
+}
+
+impl AttentionConfig for NopeConfig {
+    type Attention = Nope;
+
+    fn init(&self, _: HeadSizes, _: &WeightInit) -> Nope {
+        Nope {}
+    }
+
+    fn qk_norm(&self) -> bool {
+        self.qk_norm
+    }
+}
+
+/// `softmax(q . k / sqrt(e))` over the visible keys; order is known only through the causal mask.
+#[derive(Module, Debug)]
+pub struct Nope {}
+
+impl Attention for Nope {
+    fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
+        let (k, v) = context.extend(heads.k, heads.v);
+        let scores = scores(heads.q, k);
+        let visible = context.visible(&scores);
+        context.attend(scores, visible, v)
+    }
+}

@@ -1,0 +1,83 @@
+//! The list of mechanisms. Adding one is one new file beside this and one line below.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+/// One line a mechanism: its module and config, the name users type, what it is.
+macro_rules! mechanisms {
+    ($($name:literal: $module:ident, $config:ident, $about:literal;)*) => {
+        /// Names and one-line descriptions of all mechanisms.
+        pub const NAMES: &[(&str, &str)] = &[$(($name, $about)),*];
+
+        /// Any mechanism, as a decoder holds it.
+        #[derive(Module, Debug)]
+        pub enum AnyAttention {
+            $(#[doc = $about] $module($module),)*
+        }
+
+        impl Attention for AnyAttention {
+            fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4> {
+                match self { $(Self::$module(mechanism) => mechanism.forward(heads, context),)* }
+            }
+        }
+
+        /// Settings of any mechanism, under its name.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "name")]
+        pub enum AnyAttentionConfig {
+            $(#[doc = $about] #[serde(rename = $name)] $module($config),)*
+        }
+
+        impl AttentionConfig for AnyAttentionConfig {
+            type Attention = AnyAttention;
+
+            fn init(&self, sizes: HeadSizes, init: &WeightInit) -> AnyAttention {
+                match self { $(Self::$module(c) => AnyAttention::$module(c.init(sizes, init)),)* }
+            }
+
+            fn qk_norm(&self) -> bool {
+                match self { $(Self::$module(config) => config.qk_norm(),)* }
+            }
+
+            fn validate(&self) -> Result<(), ConfigError> {
+                match self { $(Self::$module(config) => config.validate(),)* }
+            }
+        }
+
+        impl AnyAttentionConfig {
+            /// Default settings of the mechanism of that name.
+            pub fn by_name(name: &str) -> Result<Self, ConfigError> {
+                match name {
+                    $($name => Ok(Self::$module($config::default())),)*
+                    _ => Err(ConfigError::UnknownAttention(name.into())),
+                }
+            }
+
+            /// The name users type.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$module(_) => $name,)* }
+            }
+        }
+
+        $(impl From<$config> for AnyAttentionConfig {
+            fn from(config: $config) -> Self {
+                Self::$module(config)
+            }
+        })*
+    };
+}
+
+mechanisms! {
+    "tra": Tra, TraConfig, "Threshold Relative Attention";
+    "tra-threshold": TraThreshold, TraThresholdConfig, "ablation: the threshold without distance";
+    "tra-distance": TraDistance, TraDistanceConfig, "ablation: the counts without the threshold";
+    "tra-absolute": TraAbsolute, TraAbsoluteConfig, "ablation: plain distance for the counts";
+    "nope": Nope, NopeConfig, "dense softmax, no position at all";
+    "rope": Rope, RopeConfig, "rotary position embedding";
+    "alibi": Alibi, AlibiConfig, "attention with linear biases";
+    "cope": Cope, CopeConfig, "contextual position encoding";
+    "fox": Fox, FoxConfig, "forgetting attention, a gate on every step";
+}

@@ -1,0 +1,123 @@
+//! Rotary position embedding (Su et al. 2021).
+
+use burn::module::Module;
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
+use crate::error::ConfigError;
+use crate::init::WeightInit;
+use crate::ops::scores;
+
+/// Settings of [`Rope`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RopeConfig {
+    /// Base of the wavelengths. The TRA paper's setting is 500,000.
+    pub theta: f64,
+    /// Normalise queries and keys as TRA does, before the rotation.
+    pub qk_norm: bool,
+}
+
+impl Default for RopeConfig {
+    fn default() -> Self {
+        Self { theta: 500_000.0, qk_norm: false }
+    }
+}
+
+impl AttentionConfig for RopeConfig {
+    type Attention = Rope;
+
+    fn init(&self, _: HeadSizes, _: &WeightInit) -> Rope {
+        Rope { theta: self.theta }
+    }
+
+    fn qk_norm(&self) -> bool {
+        self.qk_norm
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        if self.theta > 0.0 && self.theta.is_finite() {
+            return Ok(());
+        }
+        let reason = format!("theta must be positive, not {}", self.theta);
+        Err(ConfigError::Mechanism { mechanism: "rope", reason })
+    }
+}
+
+/// Rotates queries and keys by their position, then `softmax(q . k / sqrt(e))`.
+///
+/// Dimension `t` is paired with `t + e/2`, as in Llama and GPT-NeoX. With an odd head dimension
+/// the last one stays as it is.
+#[derive(Module, Debug)]
+pub struct Rope {
+    theta: f64,
+}
+
+impl Attention for Rope {
+    fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
+        let rotation = self.rotation(context.past(), &heads.q);
+        let q = rotate(heads.q, &rotation);
+        let k = rotate(heads.k, &rotation);
+        let (k, v) = context.extend(k, heads.v);
+        let scores = scores(q, k);
+        let visible = context.visible(&scores);
+        context.attend(scores, visible, v)
+    }
+}
+
+impl Rope {
+    /// Cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
+    ///
+    /// Angles are reduced in f64: at position 65,536 an f32 angle is off by up to 0.004.
+    fn rotation(&self, past: usize, like: &Tensor<4>) -> [Tensor<4>; 2] {
+        let [_, _, length, head_dim] = like.dims();
+        let pairs = head_dim / 2;
+        let angle = |at: usize| {
+            let (position, pair) = (past + at / pairs, at % pairs);
+            position as f64 * self.theta.powf(-2.0 * pair as f64 / head_dim as f64)
+        };
+        [f64::cos, f64::sin].map(|f| {
+            let values: Vec<f64> = (0..length * pairs).map(|at| f(angle(at))).collect();
+            let data = TensorData::new(values, [1, 1, length, pairs]);
+            Tensor::from_data(data, (&like.device(), like.dtype()))
+        })
+    }
+}
+
+fn rotate(x: Tensor<4>, [cos, sin]: &[Tensor<4>; 2]) -> Tensor<4> {
+    let [.., head_dim] = x.dims();
+    let pairs = head_dim / 2;
+    if pairs == 0 {
+        return x;
+    }
+    let (a, b) = (x.clone().narrow(3, 0, pairs), x.clone().narrow(3, pairs, pairs));
+    let mut parts =
+        vec![a.clone() * cos.clone() - b.clone() * sin.clone(), a * sin.clone() + b * cos.clone()];
+    if head_dim % 2 == 1 {
+        parts.push(x.narrow(3, head_dim - 1, 1));
+    }
+    Tensor::cat(parts, 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::{Device, Distribution, Tolerance};
+
+    #[test]
+    fn scores_depend_on_the_difference_of_positions_alone() {
+        let device = Device::flex();
+        let rope = Rope { theta: 500_000.0 };
+        for head_dim in [1, 2, 5, 8] {
+            let shape = [1, 2, 6, head_dim];
+            let q = Tensor::<4>::random(shape, Distribution::Default, &device);
+            let k = Tensor::<4>::random(shape, Distribution::Default, &device);
+            let at = |past| {
+                let r = rope.rotation(past, &q);
+                scores(rotate(q.clone(), &r), rotate(k.clone(), &r)).into_data()
+            };
+            at(0).assert_approx_eq::<f32>(&at(100_000), Tolerance::absolute(1e-4));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! One block of the decoder, as published: it normalises the residual stream itself.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use burn::tensor::activation::silu;
+use tra_kernels::random::Stream;
+
+use crate::attention::{AnyAttention, AttentionLayer, AttentionLayerConfig};
+use crate::config::DecoderConfig;
+use crate::dropout::drop;
+use crate::error::Error;
+use crate::init::WeightInit;
+use crate::norm::RmsNorm;
+use crate::pass::LayerPass;
+
+/// Attention, then the feed-forward part, each behind a norm and added to the stream.
+#[derive(Module, Debug)]
+pub struct Block {
+    /// Before attention.
+    pub ln1: RmsNorm,
+    /// Attention.
+    pub attn: AttentionLayer<AnyAttention>,
+    /// Before the feed-forward part.
+    pub ln2: RmsNorm,
+    /// The feed-forward part.
+    pub mlp: Mlp,
+}
+
+impl Block {
+    pub(crate) fn new(config: &DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
+        let DecoderConfig { width, heads, dropout, dropout_placement, norm_eps, .. } = *config;
+        let mechanism = config.attention.clone();
+        let attn = AttentionLayerConfig { width, heads, mechanism, dropout, dropout_placement };
+        Ok(Self {
+            ln1: RmsNorm::new(width, norm_eps, &init.scope("ln1")),
+            attn: attn.init_with(&init.scope("attn"))?,
+            ln2: RmsNorm::new(width, norm_eps, &init.scope("ln2")),
+            mlp: Mlp::new(width, dropout, &init.scope("mlp")),
+        })
+    }
+
+    /// Shape `[batch, length, width]` in and out.
+    pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
+        let stream = pass.dropout;
+        let x = self.ln1.forward(x);
+        let x = x.clone() + self.attn.forward(x, pass);
+        let x = self.ln2.forward(x);
+        x.clone() + self.mlp.forward(x, stream.map(|s| s.fork_name("mlp")))
+    }
+}
+
+/// The feed-forward part: a gated linear unit with SiLU.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    /// `width` to `4 width`; the second half gates the first.
+    pub linear1: Linear,
+    /// `2 width` to `width`.
+    pub linear2: Linear,
+    dropout: f64,
+}
+
+impl Mlp {
+    fn new(width: usize, dropout: f64, init: &WeightInit) -> Self {
+        Self {
+            linear1: init.linear("linear1", width, 4 * width, true),
+            linear2: init.linear("linear2", 2 * width, width, true),
+            dropout,
+        }
+    }
+
+    fn forward(&self, x: Tensor<3>, stream: Option<Stream>) -> Tensor<3> {
+        let half = 2 * x.dims()[2];
+        let both = self.linear1.forward(x);
+        let (a, gate) = (both.clone().narrow(2, 0, half), both.narrow(2, half, half));
+        self.linear2.forward(drop(a * silu(gate), self.dropout, stream))
+    }
+}

@@ -1,0 +1,220 @@
+//! Named tensors on the host, read from safetensors or PyTorch files and written as safetensors.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use pytorch_reader::PytorchReader;
+use safetensors::{Dtype, SafeTensors, View};
+
+use crate::error::{CheckpointError, Error, Mismatch};
+
+/// A file of named tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorFile {
+    /// Where it was read from, or is to be written to.
+    pub path: PathBuf,
+    /// What the file says about itself.
+    pub metadata: BTreeMap<String, String>,
+    /// The tensors by name.
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// A tensor in main memory, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its numbers.
+    pub values: Values,
+}
+
+/// Numbers of a [`HostTensor`]. Narrower types are widened on reading; f64 is rounded to f32.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Floats.
+    Float(Vec<f32>),
+    /// Integers and booleans.
+    Int(Vec<i64>),
+}
+
+impl HostTensor {
+    /// Floats of a given shape.
+    pub fn floats(shape: impl Into<Vec<usize>>, values: Vec<f32>) -> Self {
+        Self { shape: shape.into(), values: Values::Float(values) }
+    }
+
+    /// The floats, if it holds floats.
+    pub fn as_floats(&self) -> Option<&[f32]> {
+        match &self.values {
+            Values::Float(values) => Some(values),
+            Values::Int(_) => None,
+        }
+    }
+
+    /// The integers, if it holds integers.
+    pub fn as_ints(&self) -> Option<&[i64]> {
+        match &self.values {
+            Values::Int(values) => Some(values),
+            Values::Float(_) => None,
+        }
+    }
+
+    /// How many of its numbers are NaN or infinite.
+    pub fn not_finite(&self) -> usize {
+        self.as_floats().map_or(0, |v| v.iter().filter(|x| !x.is_finite()).count())
+    }
+}
+
+impl CheckpointError {
+    pub(crate) fn at(self, path: &Path) -> Error {
+        Error::Checkpoint { path: path.into(), reason: self }
+    }
+}
+
+impl TensorFile {
+    /// Reads a safetensors file, or a PyTorch state dict if the name ends in `.pt` or `.pth`.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let is_pytorch = path.extension().is_some_and(|e| e == "pt" || e == "pth");
+        let (metadata, tensors) =
+            if is_pytorch { read_pytorch(path) } else { read_safetensors(path) }
+                .map_err(|reason| reason.at(path))?;
+        Ok(Self { path: path.into(), metadata, tensors })
+    }
+
+    /// Notes in `wrong` whatever keeps tensor `name` from being finite floats of the shape needed.
+    pub fn check(&self, name: &str, needed: &[usize], wrong: &mut Mismatch) {
+        match self.tensors.get(name) {
+            None => wrong.missing.push(name.into()),
+            Some(found) if found.shape != needed => {
+                wrong.misshaped.push((name.into(), found.shape.clone(), needed.into()));
+            }
+            Some(found) if found.as_floats().is_none() => {
+                wrong.mistyped.push((name.into(), "floats"));
+            }
+            Some(found) if found.not_finite() > 0 => {
+                wrong.not_finite.push((name.into(), found.not_finite()));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Writes a safetensors file: beside its path first, synced, then renamed.
+    pub fn write(&self) -> Result<(), Error> {
+        let path = &self.path;
+        let metadata: HashMap<String, String> = self.metadata.clone().into_iter().collect();
+        let bytes = safetensors::serialize(&self.tensors, Some(metadata))
+            .map_err(|e| CheckpointError::Safetensors(e.to_string()).at(path))?;
+        let mut beside = path.clone().into_os_string();
+        beside.push(".partial");
+        let io = |action| move |source| CheckpointError::Io { action, source }.at(path);
+        let write = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().map_err(io("cannot write it")).inspect_err(|_| {
+            let _ = fs::remove_file(&beside);
+        })?;
+        fs::rename(&beside, path).map_err(io("cannot put it in place"))
+    }
+}
+
+type Contents = (BTreeMap<String, String>, BTreeMap<String, HostTensor>);
+
+fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
+    let bytes = fs::read(path)
+        .map_err(|source| CheckpointError::Io { action: "cannot read it", source })?;
+    let unreadable = |e: safetensors::SafeTensorError| CheckpointError::Safetensors(plain(&e));
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
+    let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.iter() {
+        let values = decode(name, &format!("{:?}", view.dtype()), view.data())?;
+        tensors.insert(name.to_string(), HostTensor { shape: view.shape().into(), values });
+    }
+    Ok((metadata, tensors))
+}
+
+/// The commonest causes in words a user can act on.
+fn plain(error: &safetensors::SafeTensorError) -> String {
+    use safetensors::SafeTensorError as E;
+    match error {
+        E::HeaderTooSmall => "it is shorter than any header".into(),
+        E::HeaderTooLarge | E::InvalidHeaderLength => {
+            "its header does not fit in the file (another format, or cut short)".into()
+        }
+        E::MetadataIncompleteBuffer => "its tensors do not fill the file (cut short?)".into(),
+        other => other.to_string(),
+    }
+}
+
+fn read_pytorch(path: &Path) -> Result<Contents, CheckpointError> {
+    if let Err(source) = File::open(path) {
+        return Err(CheckpointError::Io { action: "cannot read it", source });
+    }
+    let unreadable = |e: &dyn std::fmt::Display| {
+        CheckpointError::Pytorch(e.to_string().lines().next().unwrap_or_default().into())
+    };
+    let reader = PytorchReader::new(path).map_err(|e| unreadable(&e))?;
+    let mut tensors = BTreeMap::new();
+    for (name, tensor) in reader.tensors() {
+        let bytes = tensor.read().map_err(|e| unreadable(&e))?;
+        let values = decode(name, &format!("{:?}", tensor.dtype()), &bytes)?;
+        tensors.insert(name.clone(), HostTensor { shape: tensor.shape().into(), values });
+    }
+    Ok((BTreeMap::new(), tensors))
+}
+
+/// Both readers name their types alike: F32, BF16, I64, …
+fn decode(name: &str, dtype: &str, bytes: &[u8]) -> Result<Values, CheckpointError> {
+    fn all<const N: usize, T>(bytes: &[u8], one: impl Fn([u8; N]) -> T) -> Vec<T> {
+        bytes.as_chunks().0.iter().map(|chunk| one(*chunk)).collect()
+    }
+    Ok(match dtype.to_uppercase().as_str() {
+        "F32" => Values::Float(all(bytes, f32::from_le_bytes)),
+        "F64" => Values::Float(all(bytes, |b| f64::from_le_bytes(b) as f32)),
+        "F16" => Values::Float(all(bytes, |b| f16::from_le_bytes(b).to_f32())),
+        "BF16" => Values::Float(all(bytes, |b| bf16::from_le_bytes(b).to_f32())),
+        "I64" => Values::Int(all(bytes, i64::from_le_bytes)),
+        "I32" => Values::Int(all(bytes, |b| i32::from_le_bytes(b).into())),
+        "I16" => Values::Int(all(bytes, |b| i16::from_le_bytes(b).into())),
+        "I8" => Values::Int(all(bytes, |b| i8::from_le_bytes(b).into())),
+        "U32" => Values::Int(all(bytes, |b| u32::from_le_bytes(b).into())),
+        "U16" => Values::Int(all(bytes, |b| u16::from_le_bytes(b).into())),
+        "U8" | "BOOL" => Values::Int(all(bytes, |b: [u8; 1]| b[0].into())),
+        _ => return Err(CheckpointError::Dtype { name: name.into(), dtype: dtype.into() }),
+    })
+}
+
+impl View for &HostTensor {
+    fn dtype(&self) -> Dtype {
+        match self.values {
+            Values::Float(_) => Dtype::F32,
+            Values::Int(_) => Dtype::I64,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        match &self.values {
+            Values::Float(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Values::Int(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        match &self.values {
+            Values::Float(values) => 4 * values.len(),
+            Values::Int(values) => 8 * values.len(),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Checkpoints: safetensors files with the parameter names of the published PyTorch code.
+//!
+//! A file written by [`Decoder::save`] carries the model's settings in its metadata, so that
+//! [`Decoder::load`] needs nothing else. Files written by PyTorch load as well, as safetensors or
+//! as a `.pt` state dict.
+
+mod file;
+mod names;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{Device, Gradients};
+
+pub use file::{HostTensor, TensorFile, Values};
+
+use crate::attention::AnyAttentionConfig;
+use crate::config::DecoderConfig;
+use crate::decoder::Decoder;
+use crate::error::{CheckpointError, Error, Mismatch};
+use crate::init::WeightInit;
+
+/// The key of the metadata under which the settings stand, as JSON. It is the only key we write:
+/// the order of several would change from run to run, and with it the bytes of the file.
+const CONFIG: &str = "config";
+
+impl Decoder {
+    /// Writes the weights and settings to a safetensors file, beside it first and then renamed, so
+    /// that an interrupted write leaves the old file.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let config = serde_json::to_string(self.config())
+            .map_err(|e| CheckpointError::BadConfig(e.to_string()).at(path.as_ref()))?;
+        let file = TensorFile {
+            path: path.as_ref().into(),
+            metadata: BTreeMap::from([(CONFIG.into(), config)]),
+            tensors: self.parameters(),
+        };
+        file.write()
+    }
+
+    /// Rebuilds a model from a file alone: one of ours, or one whose settings can be told from its
+    /// metadata or, for TRA, from the shapes of its tensors.
+    ///
+    /// ```
+    /// use burn::tensor::Device;
+    /// use tra_nn::{Decoder, DecoderConfig, Size};
+    ///
+    /// let device = Device::flex();
+    /// let directory = tempfile::tempdir()?;
+    /// let path = directory.path().join("model.safetensors");
+    /// let saved = DecoderConfig::sized(Size::Tiny, 6).init(&device)?;
+    /// saved.save(&path)?;
+    ///
+    /// let loaded = Decoder::load(&path, &device)?;
+    /// assert_eq!(loaded.config(), saved.config());
+    /// assert_eq!(loaded.parameters(), saved.parameters());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Self, Error> {
+        let file = TensorFile::read(path)?;
+        let config = file.config()?;
+        Self::from_tensors(config, file, device)
+    }
+
+    /// Loads the weights of a model whose settings are known, such as a PyTorch state dict of a
+    /// rival mechanism.
+    pub fn load_with_config(
+        path: impl AsRef<Path>,
+        config: DecoderConfig,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        Self::from_tensors(config, TensorFile::read(path)?, device)
+    }
+
+    /// A model with the weights of `file`, which must hold exactly the parameters it has.
+    pub fn from_tensors(
+        config: DecoderConfig,
+        mut file: TensorFile,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let decoder = config.init_with(&WeightInit::zeros(device))?;
+        let expected = decoder.parameter_shapes();
+        let mut wrong = Mismatch::default();
+        for (name, needed) in &expected {
+            file.check(name, needed, &mut wrong);
+        }
+        wrong.unexpected =
+            file.tensors.keys().filter(|name| !expected.contains_key(*name)).cloned().collect();
+        if !wrong.is_empty() {
+            return Err(CheckpointError::from(wrong).at(&file.path));
+        }
+        Ok(names::replace(decoder, &mut file.tensors))
+    }
+
+    /// Shapes of all parameters under their reference names, in PyTorch's layout: a linear weight
+    /// is `[out, in]`.
+    pub fn parameter_shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        names::shapes(self)
+    }
+
+    /// All parameters under their reference names, in PyTorch's layout.
+    pub fn parameters(&self) -> BTreeMap<String, HostTensor> {
+        names::values(self)
+    }
+
+    /// Gradients of all parameters under their reference names, in PyTorch's layout. A parameter
+    /// that the loss does not depend on has none.
+    pub fn gradients(&self, gradients: &Gradients) -> BTreeMap<String, HostTensor> {
+        names::gradients(self, gradients)
+    }
+}
+
+impl TensorFile {
+    /// The settings of the model this file holds: as we wrote them, or as the published code's
+    /// files note them, or, for TRA, as the shapes tell.
+    pub fn config(&self) -> Result<DecoderConfig, Error> {
+        if let Some(json) = self.metadata.get(CONFIG) {
+            let bad = |e: serde_json::Error| CheckpointError::BadConfig(e.to_string());
+            return serde_json::from_str(json).map_err(|e| bad(e).at(&self.path));
+        }
+        self.reference_config().map_err(|reason| reason.at(&self.path))
+    }
+
+    fn reference_config(&self) -> Result<DecoderConfig, CheckpointError> {
+        let noted = |key: &str| -> Result<Option<usize>, CheckpointError> {
+            let Some(text) = self.metadata.get(key) else { return Ok(None) };
+            let bad = || CheckpointError::BadConfig(format!("{key} is {text:?}, not a number"));
+            text.parse().map(Some).map_err(|_| bad())
+        };
+        let shape = |name: &str| match self.tensors.get(name).map(|t| t.shape.as_slice()) {
+            Some(&[rows, columns]) => Some((rows, columns)),
+            _ => None,
+        };
+        let embedding = shape("embedding.weight");
+        let of_shape = |value: Option<usize>| value.ok_or(CheckpointError::NoConfig);
+        let layer = |n: usize| format!("layers.{n}.");
+        let counted =
+            (0..).take_while(|n| self.tensors.keys().any(|k| k.starts_with(&layer(*n)))).count();
+        // One row of the forget gate for every head.
+        let gates = shape("layers.0.attn.delta_proj.weight").map(|(heads, _)| heads);
+        let (vocab, width) = (embedding.map(|e| e.0), embedding.map(|e| e.1));
+        let mut config = DecoderConfig::new(
+            of_shape(noted("vocab")?.or(vocab))?,
+            noted("layers")?.unwrap_or(counted),
+            of_shape(noted("embed_dim")?.or(width))?,
+            of_shape(noted("heads")?.or(gates))?,
+        );
+        if let Some(pad) = noted("pad_index")? {
+            config.pad_index = Some(pad);
+        }
+        if let Some(text) = self.metadata.get("norm_eps") {
+            let bad = || CheckpointError::BadConfig(format!("norm_eps is {text:?}, not a number"));
+            config.norm_eps = text.parse().map_err(|_| bad())?;
+        }
+        if let Some(name) = self.metadata.get("attention") {
+            config.attention = AnyAttentionConfig::by_name(name)
+                .map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
+        }
+        config.validate().map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
+        Ok(config)
+    }
+}

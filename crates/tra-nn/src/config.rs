@@ -1,0 +1,168 @@
+//! What a decoder is: sizes, mechanism, dropout.
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::attention::{AnyAttentionConfig, AttentionConfig, TraConfig};
+use crate::decoder::Decoder;
+use crate::dropout::DropoutPlacement;
+use crate::error::{ConfigError, Error};
+use crate::init::WeightInit;
+
+/// A named size (after Turc et al. 2019): heads of 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// 2 layers, width 128, 2 heads.
+    Tiny,
+    /// 4 layers, width 256, 4 heads.
+    Mini,
+    /// 4 layers, width 512, 8 heads.
+    Small,
+    /// 8 layers, width 512, 8 heads.
+    Medium,
+}
+
+impl Size {
+    /// Layers, width and heads.
+    pub fn dimensions(self) -> (usize, usize, usize) {
+        match self {
+            Size::Tiny => (2, 128, 2),
+            Size::Mini => (4, 256, 4),
+            Size::Small => (4, 512, 8),
+            Size::Medium => (8, 512, 8),
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        match name {
+            "tiny" => Ok(Size::Tiny),
+            "mini" => Ok(Size::Mini),
+            "small" => Ok(Size::Small),
+            "medium" => Ok(Size::Medium),
+            _ => Err(ConfigError::UnknownSize(name.into())),
+        }
+    }
+}
+
+/// Settings of a [`Decoder`].
+///
+/// ```
+/// use burn::tensor::Device;
+/// use tra_nn::{DecoderConfig, Size, attention::RopeConfig};
+///
+/// let tra = DecoderConfig::sized(Size::Mini, 6);
+/// let rope = DecoderConfig::sized(Size::Mini, 6).with_attention(RopeConfig::default());
+/// let free = DecoderConfig::new(257, 3, 72, 3);
+/// assert_eq!(free.init(&Device::flex())?.config().head_dim(), 24);
+///
+/// let wrong = DecoderConfig::new(257, 3, 72, 5).init(&Device::flex()).unwrap_err();
+/// assert_eq!(wrong.to_string(), "heads (5) must divide the width (72)");
+/// # Ok::<(), tra_nn::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecoderConfig {
+    /// Number of tokens.
+    pub vocab: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Number of heads; they share the width evenly.
+    pub heads: usize,
+    /// The mechanism and its settings.
+    pub attention: AnyAttentionConfig,
+    /// Rate of dropout in training: on the embedding, in attention, in the feed-forward part.
+    pub dropout: f64,
+    /// Where attention drops.
+    pub dropout_placement: DropoutPlacement,
+    /// Epsilon of the norms on the residual stream.
+    pub norm_eps: f64,
+    /// A token whose embedding is never trained, used for padding.
+    pub pad_index: Option<usize>,
+}
+
+impl DecoderConfig {
+    /// TRA with free sizes and the published settings for the rest.
+    pub fn new(vocab: usize, layers: usize, width: usize, heads: usize) -> Self {
+        Self {
+            vocab,
+            layers,
+            width,
+            heads,
+            attention: TraConfig::default().into(),
+            dropout: 0.01,
+            dropout_placement: DropoutPlacement::Logits,
+            norm_eps: 1e-6,
+            pad_index: Some(0),
+        }
+    }
+
+    /// TRA with a named size.
+    pub fn sized(size: Size, vocab: usize) -> Self {
+        let (layers, width, heads) = size.dimensions();
+        Self::new(vocab, layers, width, heads)
+    }
+
+    /// The same with another mechanism.
+    pub fn with_attention(self, attention: impl Into<AnyAttentionConfig>) -> Self {
+        Self { attention: attention.into(), ..self }
+    }
+
+    /// The same with another rate of dropout.
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// The same with attention dropping elsewhere.
+    pub fn with_dropout_placement(self, dropout_placement: DropoutPlacement) -> Self {
+        Self { dropout_placement, ..self }
+    }
+
+    /// Width of one head.
+    pub fn head_dim(&self) -> usize {
+        self.width / self.heads.max(1)
+    }
+
+    /// Says what is wrong with the settings, if anything is.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Self { vocab, layers, width, heads, dropout, norm_eps, .. } = *self;
+        let sizes = [("vocab", vocab), ("layers", layers), ("width", width), ("heads", heads)];
+        if let Some((field, _)) = sizes.into_iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError::Zero { field });
+        }
+        if width % heads != 0 {
+            return Err(ConfigError::HeadsDoNotDivideWidth { heads, width });
+        }
+        if !(0.0..1.0).contains(&dropout) {
+            return Err(ConfigError::Dropout(dropout));
+        }
+        if !(norm_eps > 0.0 && norm_eps.is_finite()) {
+            return Err(ConfigError::NormEps(norm_eps));
+        }
+        if let Some(pad_index) = self.pad_index.filter(|pad| *pad >= vocab) {
+            return Err(ConfigError::PadOutsideVocab { pad_index, vocab });
+        }
+        self.attention.validate()
+    }
+
+    /// Makes the decoder with weights drawn from the generator of the device.
+    pub fn init(&self, device: &Device) -> Result<Decoder, Error> {
+        self.init_with(&WeightInit::random(device))
+    }
+
+    /// Makes the decoder with weights that depend on `seed` alone.
+    pub fn init_seeded(&self, seed: u64, device: &Device) -> Result<Decoder, Error> {
+        self.init_with(&WeightInit::seeded(seed, device))
+    }
+
+    /// Makes the decoder with weights from `init`.
+    pub fn init_with(&self, init: &WeightInit) -> Result<Decoder, Error> {
+        self.validate()?;
+        Decoder::new(self.clone(), init)
+    }
+}

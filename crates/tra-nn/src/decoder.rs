@@ -1,0 +1,149 @@
+//! The decoder as published, with any mechanism.
+
+use burn::module::Module;
+use burn::nn::{Embedding, Linear};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::block::Block;
+use crate::cache::Cache;
+use crate::config::DecoderConfig;
+use crate::dropout::drop;
+use crate::error::{Error, TokenError};
+use crate::init::WeightInit;
+use crate::norm::RmsNorm;
+use crate::pass::{LayerPass, Pass};
+
+/// A decoder-only language model. Field names are those of a reference checkpoint.
+#[derive(Module, Debug)]
+pub struct Decoder {
+    /// Tokens to vectors.
+    pub embedding: Embedding,
+    /// The blocks.
+    pub layers: Vec<Block>,
+    /// The last norm.
+    pub outln: RmsNorm,
+    /// Vectors to logits.
+    pub out: Linear,
+    #[module(skip)]
+    config: DecoderConfig,
+}
+
+impl Decoder {
+    pub(crate) fn new(config: DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
+        let DecoderConfig { vocab, layers, width, norm_eps, .. } = config;
+        let blocks = init.scope("layers");
+        Ok(Self {
+            embedding: init.embedding("embedding", vocab, width, 0.01),
+            layers: (0..layers)
+                .map(|layer| Block::new(&config, &blocks.scope(&layer.to_string())))
+                .collect::<Result<_, _>>()?,
+            outln: RmsNorm::new(width, norm_eps, &init.scope("outln")),
+            out: Linear {
+                weight: init.scope("out").normal("weight", [width, vocab], 0.02),
+                bias: None,
+            },
+            config,
+        })
+    }
+
+    /// The settings it was made with.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// The device its weights are on.
+    pub fn device(&self) -> Device {
+        self.out.weight.val().device()
+    }
+
+    /// An empty cache for [`Pass::cached`].
+    pub fn new_cache(&self) -> Cache {
+        Cache::new(self.layers.len())
+    }
+
+    /// Logits of the token that follows each position, `[batch, length, vocab]`.
+    ///
+    /// `tokens` is `[batch, length]`; [`tokens`](Self::tokens) makes it and checks it. There is no
+    /// limit on the length, and length 0 gives an empty result.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tolerance};
+    /// use tra_nn::{DecoderConfig, Pass, Size};
+    ///
+    /// let decoder = DecoderConfig::sized(Size::Tiny, 6).init(&Device::flex())?;
+    /// let sequence = [1, 4, 3, 5, 2, 4, 3, 5];
+    ///
+    /// // All at once …
+    /// let all = decoder.forward(decoder.tokens(&[&sequence])?, Pass::eval());
+    /// assert_eq!(all.dims(), [1, 8, 6]);
+    ///
+    /// // … or in pieces, through a cache: the same logits.
+    /// let mut cache = decoder.new_cache();
+    /// decoder.forward(decoder.tokens(&[&sequence[..5]])?, Pass::cached(&mut cache));
+    /// let rest = decoder.forward(decoder.tokens(&[&sequence[5..]])?, Pass::cached(&mut cache));
+    /// rest.into_data().assert_approx_eq::<f32>(
+    ///     &all.narrow(1, 5, 3).into_data(),
+    ///     Tolerance::absolute(1e-5),
+    /// );
+    /// # Ok::<(), tra_nn::Error>(())
+    /// ```
+    pub fn forward(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
+        let [batch, length] = tokens.dims();
+        let DecoderConfig { vocab, dropout, .. } = self.config;
+        if batch == 0 || length == 0 {
+            return Tensor::zeros([batch, length, vocab], &self.device());
+        }
+        let stream = pass.dropout;
+        let caches = each(pass.cache.map(|cache| cache.layers.iter_mut()));
+        let probes = each(pass.probe.map(|probe| probe.layers.iter_mut()));
+        let x = drop(self.embed(tokens), dropout, stream.map(|s| s.fork_name("embedding")));
+        let x = (0..).zip(&self.layers).zip(caches.zip(probes)).fold(
+            x,
+            |x, ((index, layer), (cache, probe))| {
+                let dropout = stream.map(|s| s.fork(index));
+                layer.forward(x, LayerPass { cache, dropout, probe })
+            },
+        );
+        self.out.forward(self.outln.forward(x))
+    }
+
+    /// A batch of token sequences of one length, checked against the vocabulary.
+    pub fn tokens(&self, sequences: &[impl AsRef<[u32]>]) -> Result<Tensor<2, Int>, TokenError> {
+        let vocab = self.config.vocab;
+        let expected = sequences.first().map_or(0, |first| first.as_ref().len());
+        let mut all = Vec::with_capacity(sequences.len() * expected);
+        for (sequence, tokens) in sequences.iter().map(AsRef::as_ref).enumerate() {
+            if tokens.len() != expected {
+                return Err(TokenError::Ragged { sequence, found: tokens.len(), expected });
+            }
+            for (position, token) in tokens.iter().enumerate() {
+                if *token as usize >= vocab {
+                    let token = i64::from(*token);
+                    return Err(TokenError::OutsideVocab { token, sequence, position, vocab });
+                }
+                all.push(i64::from(*token));
+            }
+        }
+        let data = TensorData::new(all, [sequences.len(), expected]);
+        Ok(Tensor::from_data(data, &self.device()))
+    }
+
+    /// The padding token has an embedding like any other, but it is never trained.
+    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        let x = self.embedding.forward(tokens.clone());
+        let Some(pad) = self.config.pad_index.filter(|_| x.is_tracked()) else { return x };
+        let [batch, length, width] = x.dims();
+        let padding = tokens.equal_elem(pad as i64).unsqueeze_dim::<3>(2);
+        x.clone().mask_where(padding.expand([batch, length, width]), x.detach())
+    }
+}
+
+/// One item a layer, or none for every layer.
+fn each<T>(items: Option<impl Iterator<Item = T>>) -> impl Iterator<Item = Option<T>> {
+    let missing = items.is_none();
+    items
+        .into_iter()
+        .flatten()
+        .map(Some)
+        .chain(std::iter::repeat_with(|| None).take_while(move |_| missing))
+}

@@ -1,0 +1,48 @@
+//! Dropout that depends on a seed and a step number alone.
+
+use burn::tensor::{Tensor, TensorData};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use tra_kernels::dropout::Dropout;
+use tra_kernels::random::Stream;
+
+/// Where attention drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DropoutPlacement {
+    /// On the logits, before the mask: a dropped logit becomes 0. This is what the published code
+    /// does.
+    #[default]
+    Logits,
+    /// On the weights, after the softmax. This is what the paper's text says.
+    Weights,
+}
+
+/// Dropout of one attention layer at one step.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionDropout {
+    pub(crate) rate: f64,
+    pub(crate) placement: DropoutPlacement,
+    pub(crate) stream: Stream,
+}
+
+impl AttentionDropout {
+    pub(crate) fn apply(&self, x: Tensor<4>, at: DropoutPlacement) -> Tensor<4> {
+        if self.placement == at { drop(x, self.rate, Some(self.stream)) } else { x }
+    }
+}
+
+/// Drops elements of `x` with probability `rate`; with no stream (outside training) `x` stays.
+pub(crate) fn drop<const D: usize>(x: Tensor<D>, rate: f64, stream: Option<Stream>) -> Tensor<D> {
+    let Some(stream) = stream.filter(|_| rate > 0.0) else { return x };
+    let shape = x.dims();
+    let columns = shape[D - 1].max(1);
+    let dropout = Dropout::new(stream, rate);
+    let mut factors = vec![0.0; shape.iter().product()];
+    // 64 rows a piece: enough to pay for handing the piece to another thread.
+    factors.par_chunks_mut(64 * columns).enumerate().for_each(|(piece, factors)| {
+        dropout.fill(factors, 64 * piece as u64, columns);
+    });
+    let options = (&x.device(), x.dtype());
+    x * Tensor::from_data(TensorData::new(factors, shape), options)
+}

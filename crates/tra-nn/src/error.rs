@@ -1,0 +1,224 @@
+//! Everything that can go wrong in this crate, each with its cause and the way out in one line.
+
+use std::path::PathBuf;
+
+use crate::attention::NAMES;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A model description that cannot be built.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// A file that cannot be read, understood, fitted or written.
+    #[error("{path}: {reason}", path = path.display())]
+    Checkpoint {
+        /// The file at fault.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: CheckpointError,
+    },
+    /// Tokens a model cannot take.
+    #[error("{0}")]
+    Tokens(#[from] TokenError),
+    /// A device this build or machine does not have.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+}
+
+/// A model description that cannot be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The head dimension would not be a whole number.
+    #[error("heads ({heads}) must divide the width ({width})")]
+    HeadsDoNotDivideWidth {
+        /// Number of heads.
+        heads: usize,
+        /// Model width.
+        width: usize,
+    },
+    /// A size of zero.
+    #[error("{field} must be at least 1")]
+    Zero {
+        /// The field at fault.
+        field: &'static str,
+    },
+    /// A rate outside `0..1`.
+    #[error("dropout must lie in 0..1, not {0}")]
+    Dropout(f64),
+    /// An epsilon that is not positive and finite.
+    #[error("norm_eps must be positive, not {0}")]
+    NormEps(f64),
+    /// A padding index that is no token.
+    #[error("pad_index {pad_index} is outside the vocabulary of {vocab}")]
+    PadOutsideVocab {
+        /// The padding index.
+        pad_index: usize,
+        /// The vocabulary size.
+        vocab: usize,
+    },
+    /// A setting of a mechanism that makes no sense.
+    #[error("{mechanism}: {reason}")]
+    Mechanism {
+        /// Its name.
+        mechanism: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A name no mechanism has.
+    #[error("unknown attention {0:?}; there are {names}", names = names())]
+    UnknownAttention(String),
+    /// A name no size has.
+    #[error("unknown size {0:?}; there are tiny, mini, small, medium")]
+    UnknownSize(String),
+}
+
+fn names() -> String {
+    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The file system said no.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file system's answer.
+        source: std::io::Error,
+    },
+    /// Not a safetensors file, or one cut short.
+    #[error("not a readable safetensors file: {0}")]
+    Safetensors(String),
+    /// Not a PyTorch state dict.
+    #[error("not a readable PyTorch state dict: {0}")]
+    Pytorch(String),
+    /// A tensor of a type this program does not read.
+    #[error("tensor {name:?} has type {dtype}, which is not read here")]
+    Dtype {
+        /// The tensor's name.
+        name: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// Nothing in the file says what model it holds.
+    #[error("the file does not say what model it holds; give its config")]
+    NoConfig,
+    /// The config in the metadata cannot be understood.
+    #[error("bad model config in the metadata: {0}")]
+    BadConfig(String),
+    /// The tensors are not those of the model.
+    #[error("{0}")]
+    DoesNotFit(#[from] Mismatch),
+}
+
+/// Every way in which the tensors of a file differ from those a model needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mismatch {
+    /// Needed and not there.
+    pub missing: Vec<String>,
+    /// There and not needed.
+    pub unexpected: Vec<String>,
+    /// Of another shape: name, found, needed.
+    pub misshaped: Vec<(String, Vec<usize>, Vec<usize>)>,
+    /// Of another kind of number than needed: name, needed kind.
+    pub mistyped: Vec<(String, &'static str)>,
+    /// With a NaN or an infinity inside: name and how many.
+    pub not_finite: Vec<(String, usize)>,
+}
+
+impl Mismatch {
+    /// Whether the file fits after all.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        let mut part = |title: &str, items: Vec<String>| {
+            if !items.is_empty() {
+                parts.push(format!("{title} {}", items.join(", ")));
+            }
+        };
+        part("missing tensors:", self.missing.clone());
+        part("unexpected tensors:", self.unexpected.clone());
+        let shape = |(name, found, needed): &(String, Vec<usize>, Vec<usize>)| {
+            format!("{name} is {found:?} and should be {needed:?}")
+        };
+        part("wrong shapes:", self.misshaped.iter().map(shape).collect());
+        let kind = |(name, kind): &(String, &str)| format!("{name} should hold {kind}");
+        part("wrong types:", self.mistyped.iter().map(kind).collect());
+        let count = |(name, n): &(String, usize)| format!("{name} ({n})");
+        part("NaN or infinity in:", self.not_finite.iter().map(count).collect());
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// Tokens a model cannot take.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// A token the model has no embedding for.
+    #[error(
+        "token {token} at sequence {sequence}, position {position} is outside the vocabulary of {vocab}"
+    )]
+    OutsideVocab {
+        /// The token.
+        token: i64,
+        /// Which sequence of the batch.
+        sequence: usize,
+        /// Where in the sequence.
+        position: usize,
+        /// The vocabulary size.
+        vocab: usize,
+    },
+    /// Sequences of different lengths in one batch.
+    #[error("sequence {sequence} has {found} tokens where the first has {expected}")]
+    Ragged {
+        /// Which sequence of the batch.
+        sequence: usize,
+        /// Its length.
+        found: usize,
+        /// The length of the first.
+        expected: usize,
+    },
+    /// Nothing to continue from.
+    #[error("the prompt is empty; give at least one token")]
+    EmptyPrompt,
+    /// A sampling setting outside its range.
+    #[error("{0}")]
+    Sampling(String),
+}
+
+/// A device this build or machine does not have.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The name is not among the backends compiled in.
+    #[error("no device {name:?} in this build; it has {available} (others: build with --features)")]
+    NotCompiledIn {
+        /// What was asked for.
+        name: String,
+        /// What could be asked for.
+        available: String,
+    },
+    /// The part after the colon is no index.
+    #[error("device {0:?}: the part after the colon must be a number, as in cuda:1")]
+    BadIndex(String),
+    /// The backend is compiled in and does not start on this machine.
+    #[error("device {name:?} does not start on this machine: {reason}")]
+    DoesNotStart {
+        /// What was asked for.
+        name: String,
+        /// What the backend said.
+        reason: String,
+    },
+}

@@ -1,0 +1,111 @@
+//! Continuing a sequence, one token at a time.
+
+use burn::module::Module;
+use tra_kernels::random::Stream;
+
+use crate::cache::Cache;
+use crate::decoder::Decoder;
+use crate::error::{Error, TokenError};
+use crate::pass::Pass;
+use crate::sampler::Sampling;
+
+/// The prompt is read in pieces of this many tokens, so that memory grows with the length of the
+/// prompt and not with its square.
+const PIECE: usize = 512;
+
+/// How to continue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generate {
+    /// Stop after so many tokens.
+    pub max_tokens: usize,
+    /// Stop before any of these tokens.
+    pub stop: Vec<u32>,
+    /// How each token is chosen.
+    pub sampling: Sampling,
+    /// The same seed gives the same continuation.
+    pub seed: u64,
+}
+
+impl Default for Generate {
+    fn default() -> Self {
+        Self { max_tokens: 128, stop: Vec::new(), sampling: Sampling::PLAIN, seed: 0 }
+    }
+}
+
+impl Decoder {
+    /// Continues `prompt`, giving each token as soon as it is chosen.
+    ///
+    /// ```
+    /// use burn::tensor::Device;
+    /// use tra_nn::{DecoderConfig, Generate, Sampling, Size};
+    ///
+    /// let decoder = DecoderConfig::sized(Size::Tiny, 6).init(&Device::flex())?;
+    /// let options = Generate { max_tokens: 5, sampling: Sampling::GREEDY, ..Generate::default() };
+    /// let continuation: Vec<u32> = decoder.generate(&[1, 4, 3, 5, 2], options)?.collect();
+    /// assert_eq!(continuation.len(), 5);
+    /// # Ok::<(), tra_nn::Error>(())
+    /// ```
+    pub fn generate(&self, prompt: &[u32], options: Generate) -> Result<Continuation, Error> {
+        options.sampling.validate()?;
+        if prompt.is_empty() {
+            return Err(TokenError::EmptyPrompt.into());
+        }
+        let decoder = self.valid();
+        let mut continuation = Continuation {
+            cache: decoder.new_cache(),
+            decoder,
+            draws: Stream::new(options.seed).fork_name("generate"),
+            options,
+            logits: Vec::new(),
+            given: 0,
+        };
+        continuation.decoder.tokens(&[prompt])?;
+        for piece in prompt.chunks(PIECE) {
+            continuation.read(piece)?;
+        }
+        Ok(continuation)
+    }
+}
+
+/// The tokens that follow a prompt; made by [`Decoder::generate`].
+#[derive(Debug)]
+pub struct Continuation {
+    decoder: Decoder,
+    cache: Cache,
+    options: Generate,
+    draws: Stream,
+    logits: Vec<f32>,
+    given: usize,
+}
+
+impl Continuation {
+    fn read(&mut self, tokens: &[u32]) -> Result<(), TokenError> {
+        let batch = self.decoder.tokens(&[tokens])?;
+        let logits = self.decoder.forward(batch, Pass::cached(&mut self.cache));
+        let last = logits.narrow(1, tokens.len() - 1, 1);
+        self.logits = last.into_data_as::<f32>().iter::<f32>().collect();
+        Ok(())
+    }
+}
+
+impl Iterator for Continuation {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.given == self.options.max_tokens {
+            return None;
+        }
+        let draw = self.draws.uniform(self.given as u64);
+        let token = self.options.sampling.choose(&self.logits, draw);
+        if self.options.stop.contains(&token) {
+            self.given = self.options.max_tokens;
+            return None;
+        }
+        self.given += 1;
+        if self.given < self.options.max_tokens {
+            // A token chosen among the logits is in the vocabulary.
+            self.read(&[token]).ok()?;
+        }
+        Some(token)
+    }
+}

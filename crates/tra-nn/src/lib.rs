@@ -1,0 +1,53 @@
+//! Threshold Relative Attention and its rivals as Burn modules.
+//!
+//! Transformers break on inputs longer than those they were trained on. Threshold Relative
+//! Attention (arXiv 2503.23174) removes keys with a non-positive score from the softmax and counts
+//! distance over the keys that stay, scaled by a learned forget gate. This crate has
+//!
+//! - [`ThresholdRelativeAttention`]: the layer alone, for a model of your own;
+//! - [`Decoder`]: the published decoder, with TRA or any rival in [`attention`];
+//! - a [cache](Cache) for every mechanism, and [generation](Decoder::generate) on top of it;
+//! - checkpoints that PyTorch reads and writes: [`Decoder::save`], [`Decoder::load`].
+//!
+//! ```
+//! use burn::tensor::Device;
+//! use tra_nn::{DecoderConfig, Pass, Size};
+//!
+//! let decoder = DecoderConfig::sized(Size::Tiny, 6).init(&Device::flex())?;
+//! let tokens = decoder.tokens(&[[1, 4, 3, 5, 2, 4]])?;
+//! let logits = decoder.forward(tokens, Pass::eval());
+//! assert_eq!(logits.dims(), [1, 6, 6]);
+//! # Ok::<(), tra_nn::Error>(())
+//! ```
+//!
+//! To train, make the model on a device [with autodiff](burn::tensor::Device::autodiff), run it
+//! with [`Pass::train`], and call `backward` on your loss as on any Burn tensor.
+
+pub mod attention;
+mod block;
+mod cache;
+pub mod checkpoint;
+mod config;
+mod decoder;
+pub mod device;
+mod dropout;
+mod error;
+mod generate;
+mod init;
+mod norm;
+pub mod ops;
+mod pass;
+mod sampler;
+
+pub use attention::{ThresholdRelativeAttention, ThresholdRelativeAttentionConfig};
+pub use block::{Block, Mlp};
+pub use cache::{Cache, LayerCache};
+pub use config::{DecoderConfig, Size};
+pub use decoder::Decoder;
+pub use dropout::{AttentionDropout, DropoutPlacement};
+pub use error::{CheckpointError, ConfigError, DeviceError, Error, Mismatch, TokenError};
+pub use generate::{Continuation, Generate};
+pub use init::WeightInit;
+pub use norm::RmsNorm;
+pub use pass::{LayerPass, LayerProbe, Pair, Pass, Probe};
+pub use sampler::Sampling;

@@ -1,0 +1,109 @@
+//! The pieces mechanisms are composed of, in plain tensor operations that run on every backend.
+//!
+//! Shapes: `q` is `[batch, heads, queries, head_dim]`, `k` and `v` are `[batch, heads, keys,
+//! head_dim]` with `keys >= queries`; the last query stands at the last key.
+
+use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor};
+
+/// RMS norm over the last dimension, without a learned scale.
+pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
+    let mean_square = x.clone().square().mean_dim(D - 1);
+    x / (mean_square + eps).sqrt()
+}
+
+/// `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.
+pub fn scores(q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
+    let scale = 1.0 / (q.dims()[3] as f64).sqrt();
+    q.matmul(k.transpose()) * scale
+}
+
+/// True where a query may see a key, shape `[1, 1, queries, keys]`.
+pub fn causal(queries: usize, keys: usize, device: &Device) -> Tensor<4, Bool> {
+    let past = (keys - queries) as i64;
+    Tensor::<2, Bool>::tril_mask([queries, keys], past, device)
+        .bool_not()
+        .reshape([1, 1, queries, keys])
+}
+
+/// `i - j`: how far key `j` lies before query `i`, shape `[1, 1, queries, keys]`.
+pub fn distance(queries: usize, keys: usize, device: &Device, dtype: DType) -> Tensor<4> {
+    let i = Tensor::<1, Int>::arange((keys - queries) as i64..keys as i64, device);
+    let j = Tensor::<1, Int>::arange(0..keys as i64, device);
+    let i_minus_j = i.reshape([1, 1, queries, 1]) - j.reshape([1, 1, 1, keys]);
+    i_minus_j.cast(float(dtype))
+}
+
+/// For every key the number of true keys from it to the newest, itself included; the shape of
+/// `keep`.
+///
+/// The sum is taken in integers: an f32 stops counting at 2^24.
+pub fn count_kept(keep: Tensor<4, Bool>, dtype: DType) -> Tensor<4> {
+    let keep = keep.int();
+    let before = keep.clone().cumsum(3);
+    let total = keep.clone().sum_dim(3);
+    (total - before + keep).cast(float(dtype))
+}
+
+/// Softmax over the keys where `takes_part`; a row in which none does is exactly zero.
+pub fn masked_softmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<4> {
+    let out = takes_part.bool_not();
+    // Finite, so that a row without any key has no infinity minus infinity in it, in the forward
+    // or in the gradient.
+    let logits = logits.mask_fill(out.clone(), -1e30);
+    let max = logits.clone().detach().max_dim(3);
+    let exp = (logits - max).exp().mask_fill(out, 0.0);
+    let sum = exp.clone().sum_dim(3);
+    let empty = sum.clone().equal_elem(0.0);
+    exp / sum.mask_fill(empty, 1.0)
+}
+
+/// The float type behind a tensor's `dtype()`, for operations that take only float types.
+pub fn float(dtype: DType) -> FloatDType {
+    dtype.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_keys_is_zero_and_passes_no_nan_back() {
+        let device = Device::flex().autodiff();
+        let logits = Tensor::<4>::from_floats([[[[5.0, 1e4], [-1e4, f32::MAX]]]], &device);
+        let logits = logits.require_grad();
+        let mask = Tensor::<4, Bool>::from_bool(
+            burn::tensor::TensorData::from([[[[true, true], [false, false]]]]),
+            &device,
+        );
+        let p = masked_softmax(logits.clone(), mask);
+        p.clone()
+            .inner()
+            .into_data()
+            .assert_eq(&burn::tensor::TensorData::from([[[[0.0f32, 1.0], [0.0, 0.0]]]]), true);
+        let grad = logits.grad(&p.powf_scalar(2.0).sum().backward()).unwrap();
+        assert!(grad.into_data().iter::<f32>().all(f32::is_finite));
+    }
+
+    #[test]
+    fn causal_and_distance_stand_at_the_end_of_the_keys() {
+        let device = Device::flex();
+        let visible = causal(2, 4, &device).int().into_data_as::<i64>();
+        assert_eq!(visible.iter::<i64>().collect::<Vec<_>>(), [1, 1, 1, 0, 1, 1, 1, 1]);
+        let far = distance(2, 4, &device, DType::F32).into_data_as::<f32>();
+        assert_eq!(
+            far.iter::<f32>().collect::<Vec<_>>(),
+            [2.0, 1.0, 0.0, -1.0, 3.0, 2.0, 1.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn counts_run_from_the_newest_key() {
+        let device = Device::flex();
+        let keep = Tensor::<4, Bool>::from_bool(
+            burn::tensor::TensorData::from([[[[true, false, true, true, false]]]]),
+            &device,
+        );
+        let count = count_kept(keep, DType::F32).into_data_as::<f32>();
+        assert_eq!(count.iter::<f32>().collect::<Vec<_>>(), [3.0, 2.0, 2.0, 1.0, 0.0]);
+    }
+}

@@ -1,0 +1,69 @@
+//! Shared by the tests: every mechanism, small models, f64.
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use tra_kernels::random::Stream;
+use tra_nn::attention::{AnyAttentionConfig, NAMES};
+use tra_nn::{Decoder, DecoderConfig};
+
+/// Default settings of every mechanism, and those of the rivals with QK-norm on.
+pub fn mechanisms() -> Vec<AnyAttentionConfig> {
+    let mut all: Vec<_> =
+        NAMES.iter().map(|(name, _)| AnyAttentionConfig::by_name(name).unwrap()).collect();
+    for (name, _) in NAMES.iter().filter(|(name, _)| !name.starts_with("tra")) {
+        let json = format!(r#"{{"name": "{name}", "qk_norm": true}}"#);
+        all.push(serde_json::from_str(&json).unwrap());
+    }
+    all
+}
+
+/// A decoder whose weights are large enough that every part of it matters: the published start is
+/// so small (and CoPE's table so zero) that a missing part would hardly show.
+pub fn lively(config: DecoderConfig, seed: u64, device: &Device) -> Decoder {
+    let decoder = config.init_seeded(seed, device).unwrap();
+    decoder.map(&mut Lively(Stream::new(seed).fork_name("lively"), 0))
+}
+
+struct Lively(Stream, u64);
+
+impl ModuleMapper for Lively {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        self.1 += 1;
+        let noise = normals(self.0, self.1, param.dims());
+        param.map(|t| {
+            let (device, grad) = (t.device(), t.is_require_grad());
+            let noise = Tensor::<D>::from_data(noise, &device) * 0.2;
+            (t.detach() + noise).detach().set_require_grad(grad)
+        })
+    }
+}
+
+/// The same model in double precision.
+pub fn in_f64(decoder: Decoder) -> Decoder {
+    struct Widen;
+    impl ModuleMapper for Widen {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            param.map(|t| {
+                let grad = t.is_require_grad();
+                t.detach().cast(DType::F64).detach().set_require_grad(grad)
+            })
+        }
+    }
+    decoder.map(&mut Widen)
+}
+
+pub fn normals<const D: usize>(stream: Stream, tag: u64, shape: [usize; D]) -> TensorData {
+    let count = shape.iter().product::<usize>() as u64;
+    let values: Vec<f64> = (0..count).map(|i| stream.fork(tag).normal(i)).collect();
+    TensorData::new(values, shape)
+}
+
+pub fn tokens(seed: u64, length: usize, vocab: usize) -> Vec<u32> {
+    let stream = Stream::new(seed).fork_name("tokens");
+    (0..length as u64).map(|i| stream.below(i, vocab as u64) as u32).collect()
+}
+
+pub fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data_as::<f64>().iter::<f64>().collect()
+}
