@@ -108,7 +108,7 @@ fn table(verdict: &Verdict) -> String {
     let near = verdict.near_threshold;
     let mut text = format!("{}\n  {}\n", verdict.path.display(), verdict.contents);
     text += &format!(
-        "  near-threshold pairs: {}, of which {} fell the other way here and follow the file\n",
+        "  near-threshold pairs: {} ({} fell the other way here and follow the file)\n",
         near.pairs, near.followed
     );
     let width = verdict.tensors.iter().map(|check| check.name.len()).max().unwrap_or(0).max(6);
@@ -134,15 +134,10 @@ fn short(x: f64) -> String {
 }
 
 fn summary(agree: usize, differ: usize, unreadable: usize, tensors: usize) -> String {
-    let files = |n: usize| if n == 1 { "1 file".into() } else { format!("{n} files") };
-    let mut parts = vec![format!("{} agree", files(agree))];
-    if differ > 0 {
-        parts.push(format!("{} differ", files(differ)));
-    }
-    if unreadable > 0 {
-        parts.push(format!("{} could not be judged", files(unreadable)));
-    }
-    format!("{} ({tensors} tensors compared)\n", parts.join(", "))
+    let parts = [(agree, "agree"), (differ, "differ"), (unreadable, "not judged")];
+    let parts: Vec<String> =
+        parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    format!("files: {} ({tensors} tensors compared)\n", parts.join(", "))
 }
 
 fn object(path: &Path, outcome: &Result<Verdict, VerifyError>) -> serde_json::Value {
