@@ -1,5 +1,7 @@
 //! The `tra` program: parses, calls `tra-lab`, prints.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 mod verify;
 
 use std::process::ExitCode;

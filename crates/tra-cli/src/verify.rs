@@ -117,7 +117,7 @@ fn table(verdict: &Verdict) -> String {
         "tensor", "absolute", "relative", "allowed"
     );
     for Check { name, absolute, relative, allowed, agrees } in &verdict.tensors {
-        let number = |x: &Option<f64>| x.map_or("NaN".into(), |x| short(x));
+        let number = |x: &Option<f64>| x.map_or("NaN".into(), short);
         let verdict = if *agrees { "ok" } else { "DIFFERS" };
         text += &format!(
             "  {name:<width$}  {:>8}  {:>8}  {:>8}  {verdict}\n",

@@ -8,6 +8,8 @@
 //!   that every draw is a function of a seed and a position, never of the order of execution;
 //! - [`dropout`]: which elements a dropout site drops, rebuilt anywhere from (seed, step, site).
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod dropout;
 pub mod random;
 pub mod tra;

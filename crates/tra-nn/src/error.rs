@@ -113,7 +113,13 @@ pub enum CheckpointError {
     BadConfig(String),
     /// The tensors are not those of the model.
     #[error("{0}")]
-    DoesNotFit(#[from] Mismatch),
+    DoesNotFit(Box<Mismatch>),
+}
+
+impl From<Mismatch> for CheckpointError {
+    fn from(wrong: Mismatch) -> Self {
+        Self::DoesNotFit(Box::new(wrong))
+    }
 }
 
 /// Every way in which the tensors of a file differ from those a model needs.

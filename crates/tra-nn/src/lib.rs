@@ -23,6 +23,8 @@
 //! To train, make the model on a device [with autodiff](burn::tensor::Device::autodiff), run it
 //! with [`Pass::train`], and call `backward` on your loss as on any Burn tensor.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod attention;
 mod block;
 mod cache;

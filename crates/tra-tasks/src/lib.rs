@@ -5,6 +5,8 @@
 //!
 //! Adding a task is one new file beside [`flipflop`] and one line in [`all`].
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
 pub mod flipflop;
 
 use tra_kernels::random::Stream;

@@ -103,7 +103,7 @@ pub enum VerifyError {
 
 impl VerifyError {
     fn does_not_fit(path: &Path, wrong: Mismatch) -> Self {
-        let reason = CheckpointError::DoesNotFit(wrong);
+        let reason = CheckpointError::from(wrong);
         NnError::Checkpoint { path: path.into(), reason }.into()
     }
 }
