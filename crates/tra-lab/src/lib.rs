@@ -4,5 +4,13 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod batch;
+pub mod config;
+mod error;
 pub mod loss;
+pub mod optimizer;
+pub mod records;
+pub mod schedule;
 pub mod verify;
+
+pub use error::LabError;

@@ -53,7 +53,7 @@ impl Decoder {
 
     /// The device its weights are on.
     pub fn device(&self) -> Device {
-        self.out.weight.val().device()
+        self.out.weight.lazy_device()
     }
 
     /// An empty cache for [`Pass::cached`].

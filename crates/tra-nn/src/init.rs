@@ -1,9 +1,10 @@
 //! How weights begin: every parameter is drawn from a stream of its own, named after it.
 //!
 //! So a model depends on its seed alone, not on the order in which its layers were built, on the
-//! device, or on how many threads drew at once.
+//! device, or on how many threads drew at once. Drawing waits until a parameter is first used:
+//! a model about to be loaded from a file costs nothing to make.
 
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tra_kernels::random::Stream;
@@ -12,14 +13,13 @@ use tra_kernels::random::Stream;
 #[derive(Clone, Debug)]
 pub struct WeightInit {
     device: Device,
-    /// None fills everything with zeros: for models whose weights come from a file.
-    stream: Option<Stream>,
+    stream: Stream,
 }
 
 impl WeightInit {
     /// Weights that depend on `seed` alone.
     pub fn seeded(seed: u64, device: &Device) -> Self {
-        Self { device: device.clone(), stream: Some(Stream::new(seed)) }
+        Self { device: device.clone(), stream: Stream::new(seed) }
     }
 
     /// Weights that differ at every call, drawn from the generator of the device, which
@@ -31,14 +31,9 @@ impl WeightInit {
         Self::seeded(seed, device)
     }
 
-    /// All zeros, for weights about to be loaded.
-    pub fn zeros(device: &Device) -> Self {
-        Self { device: device.clone(), stream: None }
-    }
-
     /// The same under a name: `layers`, `0`, `attn`, …
     pub fn scope(&self, name: &str) -> Self {
-        Self { device: self.device.clone(), stream: self.stream.map(|s| s.fork_name(name)) }
+        Self { device: self.device.clone(), stream: self.stream.fork_name(name) }
     }
 
     /// The device the parameters live on.
@@ -53,7 +48,7 @@ impl WeightInit {
         shape: [usize; D],
         bound: f64,
     ) -> Param<Tensor<D>> {
-        self.draw(name, shape, |s, i| (2.0 * s.uniform(i) - 1.0) * bound)
+        self.draw(name, shape, move |s, i| (2.0 * s.uniform(i) - 1.0) * bound)
     }
 
     /// Normal with mean 0.
@@ -63,13 +58,13 @@ impl WeightInit {
         shape: [usize; D],
         std: f64,
     ) -> Param<Tensor<D>> {
-        self.draw(name, shape, |s, i| s.normal(i) * std)
+        self.draw(name, shape, move |s, i| s.normal(i) * std)
     }
 
     /// One value everywhere. It is used for norms, whose scale begins at 1, and for tables that
     /// begin at 0.
     pub fn constant<const D: usize>(&self, shape: [usize; D], value: f64) -> Param<Tensor<D>> {
-        Param::from_tensor(Tensor::full(shape, value, &self.device))
+        self.lazy(shape, move |device| Tensor::full(shape, value, device))
     }
 
     /// PyTorch's default for a linear layer: weight and bias uniform in `±1 / sqrt(input)`.
@@ -91,12 +86,22 @@ impl WeightInit {
         &self,
         name: &str,
         shape: [usize; D],
-        value: impl Fn(Stream, u64) -> f64,
+        value: impl Fn(Stream, u64) -> f64 + Send + Sync + 'static,
     ) -> Param<Tensor<D>> {
-        let Some(stream) = self.stream else { return self.constant(shape, 0.0) };
-        let stream = stream.fork_name(name);
-        let count = shape.iter().product::<usize>() as u64;
-        let values: Vec<f32> = (0..count).map(|i| value(stream, i) as f32).collect();
-        Param::from_data(TensorData::new(values, shape), &self.device)
+        let stream = self.stream.fork_name(name);
+        self.lazy(shape, move |device| {
+            let count = shape.iter().product::<usize>() as u64;
+            let values: Vec<f32> = (0..count).map(|i| value(stream, i) as f32).collect();
+            Tensor::from_data(TensorData::new(values, shape), device)
+        })
+    }
+
+    fn lazy<const D: usize>(
+        &self,
+        shape: [usize; D],
+        make: impl Fn(&Device) -> Tensor<D> + Send + Sync + 'static,
+    ) -> Param<Tensor<D>> {
+        let init = move |device: &Device, tracked| make(device).set_require_grad(tracked);
+        Param::uninitialized(ParamId::new(), init, self.device.clone(), true, shape.into())
     }
 }

@@ -131,6 +131,9 @@ fn configs_that_make_no_sense_are_refused() {
     assert!(with(r#""layers":1"#, r#""layers":0"#).contains("layers must be at least 1"));
     assert!(with(r#""name":"tra""#, r#""name":"abc""#).contains("abc"));
     assert!(with(r#""layers":1"#, r#""layers":1,"depth":2"#).contains("depth"));
+    assert!(with(r#""layers":1"#, r#""layers":1000000000"#).contains("1000000000 layers"));
+    let huge = with(r#""vocab":7"#, r#""vocab":700000000000"#);
+    assert!(huge.contains("should be [700000000000, 8]"), "{huge}");
     assert!(with(r#""dropout":0.01"#, r#""dropout":1.5"#).contains("dropout"));
     assert!(with(r#""pad_index":0"#, r#""pad_index":7"#).contains("outside the vocabulary"));
 }

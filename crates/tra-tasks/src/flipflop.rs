@@ -3,11 +3,12 @@
 //! A sequence is pairs of an instruction and a bit. `w` writes the bit, `i` says to ignore it, and
 //! the bit after `r` repeats the one written last: `w1 i0 i1 r1 w0 r0`. Only the bits after `r`
 //! are scored. The first instruction is `w`, the last is `r`; in between, `i` has probability `p`
-//! and `w` and `r` share the rest.
+//! and `w` and `r` share the rest. Length counts tokens: 512 is 256 pairs, as in the paper.
 
+use serde::{Deserialize, Serialize};
 use tra_kernels::random::Stream;
 
-use crate::{Sample, Split, Task, TaskError};
+use crate::{Sample, Split, Task};
 
 /// Write the bit that follows.
 pub const WRITE: u32 = 1;
@@ -15,18 +16,43 @@ pub const WRITE: u32 = 1;
 pub const READ: u32 = 2;
 /// Ignore the bit that follows.
 pub const IGNORE: u32 = 3;
-/// The bit 0; the bit 1 is the token after it.
+/// The bit 0; the other bits are the tokens after it.
 pub const ZERO: u32 = 4;
 
 const SPLITS: &[Split] = &[
-    Split { name: "iid", about: "FFL(0.8): four in five instructions are ignored, as in training" },
-    Split { name: "sparse", about: "FFL(0.98): the bit must be kept much longer" },
-    Split { name: "dense", about: "FFL(0.1): the bit changes and is read all the time" },
+    Split { name: "train", about: "FFL(0.8)", from: 512, to: 512 },
+    Split { name: "iid", about: "FFL(0.8), as in training", from: 512, to: 512 },
+    Split {
+        name: "sparse",
+        about: "FFL(0.98): a bit must be kept much longer",
+        from: 512,
+        to: 512,
+    },
+    Split { name: "dense", about: "FFL(0.1): written and read all the time", from: 512, to: 512 },
 ];
 
 /// See the [module](self).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlipFlop;
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlipFlop {
+    /// How many values a "bit" has: 2 in the paper.
+    pub values: u32,
+}
+
+impl Default for FlipFlop {
+    fn default() -> Self {
+        Self { values: 2 }
+    }
+}
+
+impl FlipFlop {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        match self.values {
+            2..=1_000_000 => Ok(()),
+            other => Err(format!("values must lie in 2..1000000, not {other}")),
+        }
+    }
+}
 
 impl Task for FlipFlop {
     fn name(&self) -> &'static str {
@@ -37,38 +63,37 @@ impl Task for FlipFlop {
         "repeat the bit written last, whatever came in between"
     }
 
+    fn unit(&self) -> &'static str {
+        "tokens"
+    }
+
     fn vocab(&self) -> usize {
-        6
+        (ZERO + self.values) as usize
     }
 
     fn splits(&self) -> &'static [Split] {
         SPLITS
     }
 
-    fn sample(&self, split: &str, length: usize, stream: Stream) -> Result<Sample, TaskError> {
-        let ignored = match split {
-            "iid" => 0.8,
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        match length >= 4 && length.is_multiple_of(2) {
+            true => Ok(()),
+            false => Err("lengths are even and at least 4".into()),
+        }
+    }
+
+    fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
+        let ignored = match split.name {
             "sparse" => 0.98,
             "dense" => 0.1,
-            _ => {
-                let known = SPLITS.iter().map(|split| split.name).collect();
-                return Err(TaskError::UnknownSplit {
-                    task: "flipflop",
-                    split: split.into(),
-                    known,
-                });
-            }
+            _ => 0.8,
         };
-        if length < 4 || length % 2 == 1 {
-            let rule = "lengths are even and at least 4";
-            return Err(TaskError::Length { task: "flipflop", length, rule });
-        }
         let pairs = length / 2;
         let mut tokens = Vec::with_capacity(length);
         let mut written = ZERO;
         for pair in 0..pairs {
-            let (kind, bit) =
-                (stream.uniform(2 * pair as u64), stream.bits(2 * pair as u64 + 1) >> 63);
+            let kind = stream.uniform(2 * pair as u64);
+            let bit = ZERO + stream.below(2 * pair as u64 + 1, self.values.into()) as u32;
             let instruction = match kind {
                 _ if pair == 0 => WRITE,
                 _ if pair == pairs - 1 => READ,
@@ -76,14 +101,14 @@ impl Task for FlipFlop {
                 _ if kind < (1.0 + ignored) / 2.0 => WRITE,
                 _ => READ,
             };
-            let bit = if instruction == READ { written } else { ZERO + bit as u32 };
+            let bit = if instruction == READ { written } else { bit };
             if instruction == WRITE {
                 written = bit;
             }
             tokens.extend([instruction, bit]);
         }
         let scored = after_reads(&tokens);
-        Ok(Sample { tokens, scored })
+        Sample { tokens, scored }
     }
 
     fn token_name(&self, token: u32) -> String {
@@ -91,9 +116,8 @@ impl Task for FlipFlop {
             WRITE => "w".into(),
             READ => "r".into(),
             IGNORE => "i".into(),
-            ZERO => "0".into(),
-            5 => "1".into(),
-            other => format!("<{other}>"),
+            bit if bit >= ZERO => format!("{}", bit - ZERO),
+            _ => "<pad>".into(),
         }
     }
 }
@@ -106,17 +130,16 @@ pub fn after_reads(tokens: &[u32]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{TaskError, draw};
 
-    fn samples(split: &str, length: usize, count: u64) -> Vec<Sample> {
-        (0..count)
-            .map(|i| FlipFlop.sample(split, length, Stream::new(1).fork(i)).unwrap())
-            .collect()
+    fn samples(task: &FlipFlop, split: &str, length: usize, count: u64) -> Vec<Sample> {
+        (0..count).map(|i| draw(task, split, (length, length), 1, i).unwrap()).collect()
     }
 
     #[test]
     fn instructions_have_the_right_frequencies() {
-        for (split, p) in [("iid", 0.8), ("sparse", 0.98), ("dense", 0.1)] {
-            let all = samples(split, 512, 200);
+        for (split, p) in [("train", 0.8), ("iid", 0.8), ("sparse", 0.98), ("dense", 0.1)] {
+            let all = samples(&FlipFlop::default(), split, 512, 200);
             let middle = all.iter().flat_map(|s| s.tokens[2..510].iter().step_by(2));
             let count = |t| middle.clone().filter(|x| **x == t).count() as f64 / (200.0 * 254.0);
             for (token, share) in [(IGNORE, p), (WRITE, (1.0 - p) / 2.0), (READ, (1.0 - p) / 2.0)] {
@@ -130,14 +153,18 @@ mod tests {
     /// A solver that shares nothing with the sampler: scan back from each answer.
     #[test]
     fn every_read_repeats_the_last_write() {
-        for split in ["iid", "sparse", "dense"] {
-            for Sample { tokens, scored } in samples(split, 64, 100) {
-                assert_eq!((tokens[0], tokens[62]), (WRITE, READ));
-                assert!(scored[63]);
-                for at in (0..64).filter(|at| scored[*at]) {
-                    assert_eq!(tokens[at - 1], READ);
-                    let write = (0..at).rev().find(|t| t % 2 == 0 && tokens[*t] == WRITE).unwrap();
-                    assert_eq!(tokens[at], tokens[write + 1]);
+        for task in [FlipFlop::default(), FlipFlop { values: 10 }] {
+            for split in ["train", "iid", "sparse", "dense"] {
+                for Sample { tokens, scored } in samples(&task, split, 64, 100) {
+                    assert_eq!((tokens[0], tokens[62]), (WRITE, READ));
+                    assert!(scored[63]);
+                    assert!(tokens.iter().all(|t| (*t as usize) < task.vocab()));
+                    for at in (0..64).filter(|at| scored[*at]) {
+                        assert_eq!(tokens[at - 1], READ);
+                        let mut writes = (0..at).rev().filter(|t| t % 2 == 0);
+                        let write = writes.find(|t| tokens[*t] == WRITE).unwrap();
+                        assert_eq!(tokens[at], tokens[write + 1]);
+                    }
                 }
             }
         }
@@ -145,10 +172,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_says_why() {
-        let s = Stream::new(0);
-        let text = FlipFlop.sample("iid", 7, s).unwrap_err().to_string();
+        let task = FlipFlop::default();
+        let text = draw(&task, "iid", (7, 7), 0, 0).unwrap_err().to_string();
         assert!(text.contains("even"), "{text}");
-        let text = FlipFlop.sample("far", 8, s).unwrap_err().to_string();
-        assert!(text.contains("iid, sparse, dense"), "{text}");
+        let error = draw(&task, "far", (8, 8), 0, 0).unwrap_err();
+        assert!(matches!(error, TaskError::UnknownSplit { .. }));
+        assert!(error.to_string().contains("train, iid, sparse, dense"), "{error}");
+        assert!(FlipFlop { values: 1 }.validate().is_err());
     }
 }

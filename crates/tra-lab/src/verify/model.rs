@@ -34,7 +34,7 @@ pub(super) fn verify(
     let Some((_, scored)) = LOSSES.iter().find(|(name, _)| *name == loss) else {
         return Err(VerifyError::UnknownLoss { path: file.path.clone(), loss: loss.into() });
     };
-    let shapes = config.init_with(&tra_nn::WeightInit::zeros(device))?.parameter_shapes();
+    let shapes = config.init_seeded(0, device)?.parameter_shapes();
     let [batch, length] = check(&file, &shapes, config.vocab)?;
     let tokens = read_tokens(&file, length, config.vocab)?;
     let scored: Vec<Vec<bool>> = tokens.iter().map(|tokens| scored(tokens)).collect();

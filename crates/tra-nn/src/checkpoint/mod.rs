@@ -18,7 +18,6 @@ use crate::attention::AnyAttentionConfig;
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::error::{CheckpointError, Error, Mismatch};
-use crate::init::WeightInit;
 
 /// The key of the metadata under which the settings stand, as JSON. It is the only key we write:
 /// the order of several would change from run to run, and with it the bytes of the file.
@@ -78,7 +77,7 @@ impl Decoder {
         mut file: TensorFile,
         device: &Device,
     ) -> Result<Self, Error> {
-        let decoder = config.init_with(&WeightInit::zeros(device))?;
+        let decoder = config.init_seeded(0, device)?;
         let expected = decoder.parameter_shapes();
         let mut wrong = Mismatch::default();
         for (name, needed) in &expected {
@@ -114,11 +113,22 @@ impl TensorFile {
     /// The settings of the model this file holds: as we wrote them, or as the published code's
     /// files note them, or, for TRA, as the shapes tell.
     pub fn config(&self) -> Result<DecoderConfig, Error> {
-        if let Some(json) = self.metadata.get(CONFIG) {
-            let bad = |e: serde_json::Error| CheckpointError::BadConfig(e.to_string());
-            return serde_json::from_str(json).map_err(|e| bad(e).at(&self.path));
+        let config = match self.metadata.get(CONFIG) {
+            Some(json) => serde_json::from_str(json).map_err(|e| e.to_string()),
+            None => return self.reference_config().map_err(|reason| reason.at(&self.path)),
+        };
+        let config = config.and_then(|config| self.plausible(config));
+        config.map_err(|reason| CheckpointError::BadConfig(reason).at(&self.path))
+    }
+
+    /// Refuses a config that would make a model out of all proportion to the file.
+    fn plausible(&self, config: DecoderConfig) -> Result<DecoderConfig, String> {
+        config.validate().map_err(|e| e.to_string())?;
+        let (layers, tensors) = (config.layers, self.tensors.len());
+        if layers > tensors {
+            return Err(format!("it says {layers} layers, and the file has {tensors} tensors"));
         }
-        self.reference_config().map_err(|reason| reason.at(&self.path))
+        Ok(config)
     }
 
     fn reference_config(&self) -> Result<DecoderConfig, CheckpointError> {
@@ -145,8 +155,9 @@ impl TensorFile {
             of_shape(noted("embed_dim")?.or(width))?,
             of_shape(noted("heads")?.or(gates))?,
         );
-        if let Some(pad) = noted("pad_index")? {
-            config.pad_index = Some(pad);
+        match self.metadata.get("pad_index").map(String::as_str) {
+            Some("none") => config.pad_index = None,
+            _ => config.pad_index = noted("pad_index")?.or(config.pad_index),
         }
         if let Some(text) = self.metadata.get("norm_eps") {
             let bad = || CheckpointError::BadConfig(format!("norm_eps is {text:?}, not a number"));
@@ -156,7 +167,6 @@ impl TensorFile {
             config.attention = AnyAttentionConfig::by_name(name)
                 .map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
         }
-        config.validate().map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
-        Ok(config)
+        self.plausible(config).map_err(CheckpointError::BadConfig)
     }
 }

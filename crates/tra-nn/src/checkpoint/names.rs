@@ -144,13 +144,11 @@ impl ModuleMapper for Replace<'_> {
         else {
             unreachable!("{name} was checked before");
         };
-        let transposed = self.place.is_linear_weight();
-        param.map(|old| {
-            let (device, autodiff) = (old.device(), old.is_require_grad());
-            let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
-            // Made contiguous once, here, instead of in every product.
-            let new = if transposed { new.transpose().reshape(old.dims()) } else { new };
-            new.detach().set_require_grad(autodiff)
-        })
+        let (device, dims) = (param.lazy_device(), param.lazy_shape());
+        let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
+        // Made contiguous once, here, instead of in every product.
+        let linear = self.place.is_linear_weight();
+        let new = if linear { new.transpose().reshape::<D, _>(dims) } else { new };
+        Param::from_tensor(new.detach())
     }
 }

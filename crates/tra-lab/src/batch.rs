@@ -1,0 +1,160 @@
+//! Samples to batches, ahead of time on another thread; the only place tokens become tensors.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use burn::tensor::{Int, Tensor, TensorData};
+use tra_nn::Decoder;
+use tra_tasks::{PAD, Sample, Task, TaskError, draw};
+
+use crate::config::Lengths;
+
+/// Sequences of one forward pass, padded at the end to one length.
+///
+/// Attention is causal, so what stands after a sequence cannot change it; and padding is never
+/// scored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Tokens, all sequences of one length.
+    pub tokens: Vec<Vec<u32>>,
+    /// Which tokens are scored.
+    pub scored: Vec<Vec<bool>>,
+    /// Tokens that are not padding.
+    pub real: usize,
+}
+
+impl Batch {
+    /// Pads samples to the longest of them.
+    pub fn new(samples: Vec<Sample>) -> Self {
+        let longest = samples.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+        let real = samples.iter().map(|s| s.tokens.len()).sum();
+        let (mut tokens, mut scored) = (Vec::new(), Vec::new());
+        for mut sample in samples {
+            sample.tokens.resize(longest, PAD);
+            sample.scored.resize(longest, false);
+            tokens.push(sample.tokens);
+            scored.push(sample.scored);
+        }
+        Self { tokens, scored, real }
+    }
+
+    /// How many tokens are scored.
+    pub fn answers(&self) -> usize {
+        self.scored.iter().flatten().filter(|scored| **scored).count()
+    }
+
+    /// Length of the sequences.
+    pub fn length(&self) -> usize {
+        self.tokens.first().map_or(0, Vec::len)
+    }
+
+    /// Positions `from..to` of every sequence as a tensor. Tasks keep within their vocabulary, so
+    /// nothing is checked here.
+    pub fn tensor(&self, from: usize, to: usize, decoder: &Decoder) -> Tensor<2, Int> {
+        let values: Vec<i64> =
+            self.tokens.iter().flat_map(|t| t[from..to].iter().map(|x| i64::from(*x))).collect();
+        let data = TensorData::new(values, [self.tokens.len(), to - from]);
+        Tensor::from_data(data, &decoder.device())
+    }
+}
+
+/// Where training data comes from: a function of the step.
+#[derive(Clone)]
+pub struct Source {
+    /// The task.
+    pub task: Arc<dyn Task>,
+    /// Lengths drawn.
+    pub lengths: Lengths,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Batches in a step.
+    pub accumulate: usize,
+}
+
+impl Source {
+    /// The batches of step number `step` from 0.
+    pub fn step(&self, step: u64) -> Result<Vec<Batch>, TaskError> {
+        let lengths = (self.lengths.from, self.lengths.to);
+        let first = step * (self.accumulate * self.batch) as u64;
+        let sample =
+            |i: usize| draw(self.task.as_ref(), "train", lengths, self.seed, first + i as u64);
+        (0..self.accumulate)
+            .map(|part| {
+                let samples = (part * self.batch..(part + 1) * self.batch).map(sample);
+                Ok(Batch::new(samples.collect::<Result<_, _>>()?))
+            })
+            .collect()
+    }
+
+    /// Prepares steps in order on another thread, a few ahead of the reader.
+    pub fn ahead(self, steps: std::ops::Range<u64>) -> Receiver<Result<Vec<Batch>, TaskError>> {
+        let (sender, receiver) = sync_channel(4);
+        thread::spawn(move || {
+            for step in steps {
+                // The reader is gone: training has ended early.
+                if sender.send(self.step(step)).is_err() {
+                    return;
+                }
+            }
+        });
+        receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use tra_nn::attention::NAMES;
+    use tra_nn::{DecoderConfig, Pass};
+    use tra_tasks::TaskConfig;
+
+    fn source(accumulate: usize, batch: usize) -> Source {
+        let task = TaskConfig::by_name("flipflop").unwrap().build().unwrap().into();
+        Source { task, lengths: Lengths { from: 4, to: 30 }, seed: 3, batch, accumulate }
+    }
+
+    #[test]
+    fn steps_are_the_same_ahead_or_asked_for_and_never_repeat() {
+        let source = source(2, 3);
+        let ahead: Vec<_> = source.clone().ahead(5..9).into_iter().map(Result::unwrap).collect();
+        let asked: Vec<_> = (5..9).map(|step| source.step(step).unwrap()).collect();
+        assert_eq!(ahead, asked);
+        assert_ne!(asked[0], asked[1]);
+        assert_ne!(asked[0][0], asked[0][1]);
+    }
+
+    #[test]
+    fn accumulated_batches_are_one_batch_cut_up() {
+        let parts = source(3, 2).step(4).unwrap();
+        let whole = source(1, 6).step(4).unwrap();
+        let lengths = |b: &[Batch]| b.iter().map(|b| b.real).sum::<usize>();
+        assert_eq!(lengths(&parts), lengths(&whole));
+        assert_eq!(parts.iter().map(Batch::answers).sum::<usize>(), whole[0].answers());
+    }
+
+    /// A sequence alone gives the logits it gives among longer ones.
+    #[test]
+    fn padding_changes_nothing() {
+        let device = Device::flex();
+        let batch = &source(1, 4).step(0).unwrap()[0];
+        let length = batch.length();
+        for (name, _) in NAMES {
+            let attention = tra_nn::attention::AnyAttentionConfig::by_name(name).unwrap();
+            let config = DecoderConfig::new(6, 2, 16, 2).with_attention(attention);
+            let decoder = config.init_seeded(1, &device).unwrap();
+            let together = decoder.forward(batch.tensor(0, length, &decoder), Pass::eval());
+            for (row, tokens) in batch.tokens.iter().enumerate() {
+                let own = tokens.iter().take_while(|t| **t != PAD).count();
+                let alone = decoder.tokens(&[&tokens[..own]]).unwrap();
+                let alone = decoder.forward(alone, Pass::eval());
+                let there = together.clone().narrow(0, row, 1).narrow(1, 0, own);
+                let largest = (alone - there).abs().max().into_scalar::<f32>();
+                assert!(largest < 1e-5, "{name}: {largest}");
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What can go wrong in an experiment, each in one line with the way out.
+
+use std::path::{Path, PathBuf};
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// A setting that makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// A config file that cannot be understood.
+    #[error("{path}: {reason}", path = path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        reason: String,
+    },
+    /// The file system said no.
+    #[error("{action} {path}: {source}{hint}", path = path.display(), hint = hint(source))]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The file system's answer.
+        source: std::io::Error,
+    },
+    /// The model or its file.
+    #[error("{0}")]
+    Model(#[from] tra_nn::Error),
+    /// The task.
+    #[error("{0}")]
+    Task(#[from] tra_tasks::TaskError),
+    /// A folder that is no run, or cannot be used as one.
+    #[error("{path}: {reason}", path = path.display())]
+    RunDir {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The loss is no number any more.
+    #[error("{0}")]
+    Diverged(String),
+}
+
+impl LabError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { action, path: path.into(), source }
+    }
+
+    pub(crate) fn run_dir(path: &Path, reason: impl Into<String>) -> Self {
+        Self::RunDir { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn config(path: &Path, error: &toml::de::Error) -> Self {
+        Self::Config { path: path.into(), reason: error.message().replace('\n', " ") }
+    }
+}
+
+fn hint(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::StorageFull => " (free some space and resume; nothing written is lost)",
+        std::io::ErrorKind::PermissionDenied => " (choose a folder you may write to)",
+        _ => "",
+    }
+}

@@ -1,0 +1,159 @@
+//! Add two numbers, lowest digit first.
+//!
+//! `BOS a1..an + b1..bn = s1..s(n+1) EOS`: 57 + 68 = 125 reads `<bos> 7 5 + 8 6 = 5 2 1 <eos>`. The
+//! sum, one digit longer and with a 0 there if it needs none, and the EOS behind it are scored.
+//! Every digit is uniform, but not every pair is independent. A carry travels on where two digits
+//! add up to 9; were pairs independent, a tenth of them would, and no model would ever meet a long
+//! chain. So each sample draws a share evenly from 0 to 1 and makes each `b` digit 9 minus its `a`
+//! digit with that probability, the lowest, where a chain has to begin, excepted: one carry runs
+//! through all n digits in about 1 / (2 n) of the samples. Length counts digits of each number.
+
+use serde::{Deserialize, Serialize};
+use tra_kernels::random::Stream;
+
+use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
+use crate::{Sample, Split, Task};
+
+/// Between the numbers.
+pub const PLUS: u32 = FREE;
+/// Before the sum: what other tasks call SEP.
+pub const EQUALS: u32 = SEP;
+
+const DIGITS: Symbols = Symbols { first: FREE + 1, count: 10 };
+
+const SPLITS: &[Split] = &{
+    let [train, iid] = symbols::train_and_iid(1, 20);
+    [train, iid, symbols::longer("21-40", 21, 40), symbols::longer("41-100", 41, 100)]
+};
+
+/// See the [module](self). It has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Addition {}
+
+impl Addition {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Task for Addition {
+    fn name(&self) -> &'static str {
+        "addition"
+    }
+
+    fn about(&self) -> &'static str {
+        "add two numbers, lowest digit first"
+    }
+
+    fn unit(&self) -> &'static str {
+        "digits"
+    }
+
+    fn vocab(&self) -> usize {
+        DIGITS.end() as usize
+    }
+
+    fn splits(&self) -> &'static [Split] {
+        SPLITS
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        symbols::check_least(length, 1)
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let a = DIGITS.string(stream.fork(0), length);
+        let mut b = DIGITS.string(stream.fork(1), length);
+        let (share, chance) = (stream.fork(2).uniform(0), stream.fork(3));
+        for at in 1..length {
+            if chance.uniform(at as u64) < share {
+                b[at] = 9 + 2 * DIGITS.first - a[at];
+            }
+        }
+        let mut sum = Vec::with_capacity(length + 2);
+        let mut carry = 0;
+        for (a, b) in a.iter().zip(&b) {
+            let digits = a + b - 2 * DIGITS.first + carry;
+            sum.push(DIGITS.first + digits % 10);
+            carry = digits / 10;
+        }
+        sum.extend([DIGITS.first + carry, EOS]);
+        let given = [&[BOS], a.as_slice(), &[PLUS], b.as_slice(), &[EQUALS]].concat();
+        symbols::given_then_scored(&given, &sum)
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        match (token, token.checked_sub(DIGITS.first)) {
+            (PLUS, _) => "+".into(),
+            (EQUALS, _) => "=".into(),
+            (_, Some(digit)) => format!("{digit}"),
+            (_, None) => DIGITS.name(token),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw;
+    use crate::tests::{check_answers, samples};
+
+    /// Decides each digit on its own: a carry comes in if the nearest lower pair that does not add
+    /// up to 9 adds up to more.
+    fn solve(prefix: &[u32]) -> Option<u32> {
+        let plus = prefix.iter().position(|t| *t == 4)?;
+        let equals = prefix.iter().position(|t| *t == 2)?;
+        let pair = |i: usize| (prefix[1 + i] - 5) + (prefix[plus + 1 + i] - 5);
+        let (n, at) = (plus - 1, prefix.len() - equals - 1);
+        if at == n + 1 {
+            return Some(3);
+        }
+        let carry = (0..at).rev().map(pair).find(|sum| *sum != 9).is_some_and(|sum| sum > 9);
+        let own = if at < n { pair(at) } else { 0 };
+        Some(5 + (own + u32::from(carry)) % 10)
+    }
+
+    #[test]
+    fn every_answer_is_the_sum() {
+        check_answers(&Addition {}, 100, solve);
+    }
+
+    #[test]
+    fn short_sums_agree_with_integers() {
+        for Sample { tokens, .. } in samples(&Addition {}, "train", 9, 500) {
+            assert_eq!(tokens.len(), 32);
+            let number = |from: usize, to: usize| {
+                tokens[from..to].iter().rev().fold(0u64, |n, t| 10 * n + u64::from(t - 5))
+            };
+            assert_eq!(number(1, 10) + number(11, 20), number(21, 31));
+        }
+    }
+
+    #[test]
+    fn digits_are_even_and_long_carries_occur() {
+        let n = 20;
+        let all = samples(&Addition {}, "train", n, 5000);
+        for at in [1, 7, n, n + 2, n + 9, 2 * n + 1] {
+            let mut seen = [0; 10];
+            all.iter().for_each(|s| seen[s.tokens[at] as usize - 5] += 1);
+            assert!(seen.iter().all(|n| (400..600).contains(n)), "{at}: {seen:?}");
+        }
+        // Through all digits: the lowest pair exceeds 9 and every other adds up to it.
+        let through = |tokens: &[u32]| {
+            let pair = |i: usize| tokens[1 + i] + tokens[n + 2 + i] - 10;
+            pair(0) > 9 && (1..n).all(|i| pair(i) == 9)
+        };
+        let chains = all.iter().filter(|s| through(&s.tokens)).count();
+        assert!((90..160).contains(&chains), "{chains}, not about 5000 / 40");
+        let carried = all.iter().filter(|s| s.tokens[3 * n + 3] == 6).count();
+        assert!((1800..2700).contains(&carried), "{carried}");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_says_why() {
+        let text = draw(&Addition {}, "train", (0, 0), 0, 0).unwrap_err().to_string();
+        assert!(text.contains("at least 1"), "{text}");
+        assert!(Addition {}.validate().is_ok());
+    }
+}

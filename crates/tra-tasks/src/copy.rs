@@ -1,0 +1,115 @@
+//! Repeat a string whose symbols may repeat.
+//!
+//! `BOS x1..xn SEP x1..xn EOS`: with three symbols, `<bos> c a a <sep> c a a <eos>`. The answer and
+//! the EOS behind it are scored: where to stop is part of the answer. Every symbol is drawn evenly
+//! from the alphabet. Repeated symbols make it ambiguous to find the place by content alone, so the
+//! alphabet matters; `copy-unique` is the task without that. Length counts symbols of the input.
+
+use serde::{Deserialize, Serialize};
+use tra_kernels::random::Stream;
+
+use crate::symbols::{self, FREE, Symbols};
+use crate::{Sample, Split, Task};
+
+const SPLITS: &[Split] = &symbols::string_splits(1);
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Copy {
+    /// How many symbols there are.
+    pub alphabet: u32,
+}
+
+impl Default for Copy {
+    fn default() -> Self {
+        Self { alphabet: 256 }
+    }
+}
+
+impl Copy {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        symbols::check_range("alphabet", self.alphabet, 2)
+    }
+
+    fn symbols(&self) -> Symbols {
+        Symbols { first: FREE, count: self.alphabet }
+    }
+}
+
+impl Task for Copy {
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+
+    fn about(&self) -> &'static str {
+        "repeat a string"
+    }
+
+    fn unit(&self) -> &'static str {
+        "symbols"
+    }
+
+    fn vocab(&self) -> usize {
+        self.symbols().end() as usize
+    }
+
+    fn splits(&self) -> &'static [Split] {
+        SPLITS
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        symbols::check_least(length, 1)
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let input = self.symbols().string(stream, length);
+        symbols::transcription(&input, &input)
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        self.symbols().name(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw;
+    use crate::tests::{check_answers, samples};
+
+    fn solve(prefix: &[u32]) -> Option<u32> {
+        let sep = prefix.iter().position(|t| *t == 2)?;
+        let given = prefix.len() - sep;
+        Some(if given == sep { 3 } else { prefix[given] })
+    }
+
+    #[test]
+    fn every_answer_follows_from_the_string() {
+        check_answers(&Copy::default(), 20, solve);
+        check_answers(&Copy { alphabet: 2 }, 20, solve);
+    }
+
+    #[test]
+    fn symbols_are_drawn_evenly_and_as_many_as_asked_for() {
+        for alphabet in [2, 10] {
+            let all = samples(&Copy { alphabet }, "train", 20, 1000);
+            let mut seen = vec![0; alphabet as usize];
+            for sample in &all {
+                assert_eq!(sample.tokens.len(), 43);
+                sample.tokens[1..21].iter().for_each(|t| seen[*t as usize - 4] += 1);
+            }
+            let share = 20_000 / alphabet as i32;
+            assert!(seen.iter().all(|n| (n - share).abs() < share / 10), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_says_why() {
+        let text = draw(&Copy::default(), "train", (0, 0), 0, 0).unwrap_err().to_string();
+        assert!(text.contains("at least 1"), "{text}");
+        assert!(Copy { alphabet: 1 }.validate().unwrap_err().contains("alphabet"));
+        assert!(Copy { alphabet: u32::MAX }.validate().is_err());
+        assert!(Copy { alphabet: 2 }.validate().is_ok());
+    }
+}

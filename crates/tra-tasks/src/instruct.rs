@@ -1,0 +1,191 @@
+//! Do with a string what the instruction before it says.
+//!
+//! `BOS instruction x1..xn SEP answer EOS`: `<bos> reverse a b c <sep> c b a <eos>`. The paper does
+//! not publish its instructions; ours are `copy`, `reverse`, `first` and `last` (one symbol), and
+//! `induct`, which gives a cue behind SEP that occurs once in the string and asks for the symbol
+//! that follows it there: `<bos> induct c a b c <sep> a b <eos>`. The answer and the EOS behind it
+//! are scored, the cue is not. Instructions are drawn evenly among those the length allows: `first`
+//! and `last` need one symbol, `induct` two; the empty string is copied and reversed to nothing.
+//! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct). Length
+//! counts symbols of the string.
+
+use serde::{Deserialize, Serialize};
+use tra_kernels::random::Stream;
+
+use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
+use crate::{Sample, Split, Task};
+
+/// Repeat the string.
+pub const COPY: u32 = FREE;
+/// Repeat the string backwards.
+pub const REVERSE: u32 = FREE + 1;
+/// Say the first symbol.
+pub const FIRST: u32 = FREE + 2;
+/// Say the last symbol.
+pub const LAST: u32 = FREE + 3;
+/// Say the symbol that follows the cue.
+pub const INDUCT: u32 = FREE + 4;
+
+const SPLITS: &[Split] = &{
+    let [train, iid] = symbols::train_and_iid(0, 50);
+    [
+        train,
+        iid,
+        symbols::longer("51-100", 51, 100),
+        symbols::longer("101-200", 101, 200),
+        symbols::longer("201-500", 201, 500),
+    ]
+};
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Instruct {
+    /// How many symbols there are, instructions not counted.
+    pub alphabet: u32,
+}
+
+impl Default for Instruct {
+    fn default() -> Self {
+        Self { alphabet: 256 }
+    }
+}
+
+impl Instruct {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        symbols::check_range("alphabet", self.alphabet, 2)
+    }
+
+    fn symbols(&self) -> Symbols {
+        Symbols { first: INDUCT + 1, count: self.alphabet }
+    }
+}
+
+impl Task for Instruct {
+    fn name(&self) -> &'static str {
+        "instruct"
+    }
+
+    fn about(&self) -> &'static str {
+        "do with a string what the instruction before it says"
+    }
+
+    fn unit(&self) -> &'static str {
+        "symbols"
+    }
+
+    fn vocab(&self) -> usize {
+        self.symbols().end() as usize
+    }
+
+    fn splits(&self) -> &'static [Split] {
+        SPLITS
+    }
+
+    fn check_length(&self, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let possible: &[u32] = match length {
+            0 => &[COPY, REVERSE],
+            1 => &[COPY, REVERSE, FIRST, LAST],
+            _ => &[COPY, REVERSE, FIRST, LAST, INDUCT],
+        };
+        let instruction = possible[stream.fork(0).below(0, possible.len() as u64) as usize];
+        let (string, place) = match instruction {
+            INDUCT => self.symbols().string_with_cue(stream.fork(1), length),
+            _ => (self.symbols().string(stream.fork(1), length), 0),
+        };
+        let mut given = [&[BOS, instruction], string.as_slice(), &[SEP]].concat();
+        if instruction == INDUCT {
+            given.push(string[place]);
+        }
+        let mut answer = match instruction {
+            FIRST => string[..1].to_vec(),
+            LAST => string[length - 1..].to_vec(),
+            INDUCT => string[place + 1..place + 2].to_vec(),
+            REVERSE => string.into_iter().rev().collect(),
+            _ => string,
+        };
+        answer.push(EOS);
+        symbols::given_then_scored(&given, &answer)
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        match token {
+            COPY => "copy".into(),
+            REVERSE => "reverse".into(),
+            FIRST => "first".into(),
+            LAST => "last".into(),
+            INDUCT => "induct".into(),
+            _ => self.symbols().name(token),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw;
+    use crate::tests::{check_answers, samples};
+
+    fn solve(prefix: &[u32]) -> Option<u32> {
+        let sep = prefix.iter().position(|t| *t == 2)?;
+        let (string, after) = (&prefix[2..sep], &prefix[sep + 1..]);
+        let (full, answered) = match (prefix[1], after) {
+            (4, _) => (string.to_vec(), after.len()),
+            (5, _) => (string.iter().rev().copied().collect(), after.len()),
+            (6, _) => (vec![*string.first().unwrap()], after.len()),
+            (7, _) => (vec![*string.last().unwrap()], after.len()),
+            (8, []) => return None,
+            (8, [cue, ..]) => {
+                assert_eq!(string.iter().filter(|t| *t == cue).count(), 1);
+                let pair = string.windows(2).find(|pair| pair[0] == *cue).unwrap();
+                (vec![pair[1]], after.len() - 1)
+            }
+            (other, _) => panic!("no instruction: {other}"),
+        };
+        Some(full.get(answered).copied().unwrap_or(3))
+    }
+
+    #[test]
+    fn every_answer_follows_from_the_instruction() {
+        check_answers(&Instruct::default(), 60, solve);
+        check_answers(&Instruct { alphabet: 2 }, 60, solve);
+    }
+
+    #[test]
+    fn instructions_and_symbols_are_drawn_evenly() {
+        for (length, possible) in [(0, 2), (1, 4), (2, 5), (30, 5)] {
+            for alphabet in [4, 8] {
+                let mut instructions = [0; 5];
+                let mut symbols = vec![0; alphabet as usize];
+                for sample in samples(&Instruct { alphabet }, "train", length, 2000) {
+                    instructions[sample.tokens[1] as usize - 4] += 1;
+                    let string = &sample.tokens[2..2 + length];
+                    string.iter().for_each(|t| symbols[*t as usize - 9] += 1);
+                }
+                let near = |n: i32, share: i32| (n - share).abs() <= share / 5;
+                let (some, none) = instructions.split_at(possible);
+                assert!(some.iter().all(|n| near(*n, 2000 / possible as i32)), "{some:?}");
+                assert!(none.iter().all(|n| *n == 0), "{length}: {none:?}");
+                let share = 2000 * length as i32 / alphabet as i32;
+                assert!(symbols.iter().all(|n| near(*n, share)), "{symbols:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_empty_string_is_answered_by_eos() {
+        let sample = draw(&Instruct::default(), "train", (0, 0), 0, 0).unwrap();
+        assert_eq!(sample.scored, [false, false, false, true]);
+        assert_eq!(sample.tokens[2..], [2, 3]);
+    }
+
+    #[test]
+    fn bad_settings_say_why() {
+        assert!(Instruct { alphabet: 1 }.validate().unwrap_err().contains("alphabet"));
+        assert!(Instruct { alphabet: 2 }.validate().is_ok());
+    }
+}

@@ -1,0 +1,94 @@
+//! The list of tasks. Adding one is one new file beside this and one line below.
+
+use serde::{Deserialize, Serialize};
+
+use crate::addition::Addition;
+use crate::copy::Copy;
+use crate::copy_unique::CopyUnique;
+use crate::flipflop::FlipFlop;
+use crate::induct::Induct;
+use crate::instruct::Instruct;
+use crate::needle::Needle;
+use crate::parity::Parity;
+use crate::recall::Recall;
+use crate::reverse::Reverse;
+use crate::sort::Sort;
+use crate::{Task, TaskError};
+
+/// One line a task: the name users type and its settings, which are the task itself.
+macro_rules! tasks {
+    ($($name:literal: $task:ident;)*) => {
+        /// Names of all tasks.
+        pub const NAMES: &[&str] = &[$($name),*];
+
+        /// Any task with its settings, under its name.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "name")]
+        pub enum TaskConfig {
+            $(#[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $task($task),)*
+        }
+
+        impl TaskConfig {
+            /// The task of that name with its default settings.
+            pub fn by_name(name: &str) -> Result<Self, TaskError> {
+                match name {
+                    $($name => Ok(Self::$task($task::default())),)*
+                    _ => Err(TaskError::UnknownTask(name.into())),
+                }
+            }
+
+            /// The task, if its settings make sense.
+            pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+                match self {
+                    $(Self::$task(task) => {
+                        task.validate()
+                            .map_err(|reason| TaskError::Setting { task: $name, reason })?;
+                        Ok(Box::new(task.clone()))
+                    })*
+                }
+            }
+        }
+    };
+}
+
+tasks! {
+    "flipflop": FlipFlop;
+    "copy": Copy;
+    "copy-unique": CopyUnique;
+    "induct": Induct;
+    "instruct": Instruct;
+    "reverse": Reverse;
+    "sort": Sort;
+    "parity": Parity;
+    "addition": Addition;
+    "recall": Recall;
+    "needle": Needle;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::de::value::{Error, MapDeserializer};
+
+    fn read(fields: &[(&'static str, &'static str)]) -> Result<TaskConfig, Error> {
+        TaskConfig::deserialize(MapDeserializer::new(fields.iter().copied()))
+    }
+
+    #[test]
+    fn a_name_is_a_config_and_unknown_settings_are_refused() {
+        for name in NAMES {
+            assert_eq!(read(&[("name", name)]).unwrap(), TaskConfig::by_name(name).unwrap());
+            let text = read(&[("name", name), ("alphabett", "3")]).unwrap_err().to_string();
+            assert!(text.contains("alphabett"), "{name}: {text}");
+        }
+        assert!(read(&[("name", "cpoy")]).is_err());
+        let text = TaskConfig::by_name("cpoy").unwrap_err().to_string();
+        assert!(text.contains("copy, copy-unique"), "{text}");
+    }
+
+    #[test]
+    fn bad_settings_are_refused_when_built() {
+        let Err(error) = TaskConfig::Copy(Copy { alphabet: 1 }).build() else { panic!("built") };
+        assert!(error.to_string().starts_with("copy: alphabet"), "{error}");
+    }
+}

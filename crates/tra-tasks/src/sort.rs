@@ -1,0 +1,122 @@
+//! Put the symbols of a string in order.
+//!
+//! `BOS x1..xn SEP y1..yn EOS` where `y` is `x` in ascending order of tokens: with three symbols,
+//! `<bos> c a b a <sep> a a b c <eos>`. The answer and the EOS behind it are scored. Every symbol
+//! is drawn evenly from the alphabet and may repeat, as often in the answer as in the input: at
+//! lengths beyond the alphabet the task is to count. Length counts symbols of the input.
+
+use serde::{Deserialize, Serialize};
+use tra_kernels::random::Stream;
+
+use crate::symbols::{self, FREE, Symbols};
+use crate::{Sample, Split, Task};
+
+const SPLITS: &[Split] = &symbols::string_splits(1);
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sort {
+    /// How many symbols there are.
+    pub alphabet: u32,
+}
+
+impl Default for Sort {
+    fn default() -> Self {
+        Self { alphabet: 256 }
+    }
+}
+
+impl Sort {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        symbols::check_range("alphabet", self.alphabet, 2)
+    }
+
+    fn symbols(&self) -> Symbols {
+        Symbols { first: FREE, count: self.alphabet }
+    }
+}
+
+impl Task for Sort {
+    fn name(&self) -> &'static str {
+        "sort"
+    }
+
+    fn about(&self) -> &'static str {
+        "put the symbols of a string in order"
+    }
+
+    fn unit(&self) -> &'static str {
+        "symbols"
+    }
+
+    fn vocab(&self) -> usize {
+        self.symbols().end() as usize
+    }
+
+    fn splits(&self) -> &'static [Split] {
+        SPLITS
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        symbols::check_least(length, 1)
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let input = self.symbols().string(stream, length);
+        let mut answer = input.clone();
+        answer.sort_unstable();
+        symbols::transcription(&input, &answer)
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        self.symbols().name(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw;
+    use crate::tests::{check_answers, samples};
+
+    /// Selects: the least symbol that was given more often than it was answered.
+    fn solve(prefix: &[u32]) -> Option<u32> {
+        let sep = prefix.iter().position(|t| *t == 2)?;
+        let mut left = [0; 300];
+        prefix[1..sep].iter().for_each(|t| left[*t as usize] += 1);
+        prefix[sep + 1..].iter().for_each(|t| left[*t as usize] -= 1);
+        Some(left.iter().position(|n| *n > 0).map_or(3, |t| t as u32))
+    }
+
+    #[test]
+    fn every_answer_follows_from_the_string() {
+        check_answers(&Sort::default(), 4, solve);
+        check_answers(&Sort { alphabet: 2 }, 4, solve);
+    }
+
+    #[test]
+    fn symbols_are_drawn_evenly_and_as_many_as_asked_for() {
+        for alphabet in [2, 10] {
+            let all = samples(&Sort { alphabet }, "train", 20, 1000);
+            let mut seen = vec![0; alphabet as usize];
+            let mut firsts = 0;
+            for sample in &all {
+                assert_eq!(sample.tokens.len(), 43);
+                sample.tokens[1..21].iter().for_each(|t| seen[*t as usize - 4] += 1);
+                firsts += i32::from(sample.tokens[1] == 4);
+            }
+            let share = 20_000 / alphabet as i32;
+            assert!(seen.iter().all(|n| (n - share).abs() < share / 10), "{seen:?}");
+            // The input itself is in no order.
+            assert!((firsts - share / 20).abs() < 60, "{firsts}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_says_why() {
+        let text = draw(&Sort::default(), "train", (0, 0), 0, 0).unwrap_err().to_string();
+        assert!(text.contains("at least 1"), "{text}");
+        assert!(Sort { alphabet: 1 }.validate().unwrap_err().contains("alphabet"));
+    }
+}
