@@ -2,6 +2,10 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod eval;
+mod show;
+mod tasks;
+mod train;
 mod verify;
 
 use std::process::ExitCode;
@@ -19,6 +23,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Train(train::Args),
+    Eval(eval::Args),
+    Tasks(tasks::TasksArgs),
+    Sample(tasks::SampleArgs),
     Verify(verify::Args),
 }
 
@@ -31,6 +39,10 @@ fn main() -> ExitCode {
         eprintln!("error: internal, please report it: {message}{place}");
     }));
     let outcome = match Cli::parse().command {
+        Command::Train(args) => train::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Tasks(args) => tasks::tasks(args),
+        Command::Sample(args) => tasks::sample(args),
         Command::Verify(args) => verify::run(args),
     };
     outcome.unwrap_or_else(|error| {

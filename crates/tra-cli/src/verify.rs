@@ -1,14 +1,13 @@
 //! `tra verify`: prints what `tra_lab::verify` found.
 
-use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
-use indicatif::ProgressBar;
 use serde_json::json;
 use tra_lab::verify::{Check, Tolerance, Verdict, VerifyError, verify};
+
+use crate::show;
 
 /// Prove that a model recorded elsewhere is the same model here
 ///
@@ -56,12 +55,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let tolerance = Tolerance { atol: args.atol, rtol: args.rtol };
     let mut outcomes = Vec::new();
     for path in &args.files {
-        let spinner = spinner(path);
+        let spinner = show::spinner(format!("verifying {}", path.display()));
         let outcome = verify(path, tolerance, &device);
         spinner.finish_and_clear();
         if !args.json {
             match &outcome {
-                Ok(verdict) => print(&table(verdict))?,
+                Ok(verdict) => show::print(&table(verdict))?,
                 Err(error) => eprintln!("error: {error}"),
             }
         }
@@ -75,33 +74,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let agree = outcomes.len() - unreadable - differ;
     if args.json {
         let files: Vec<_> = outcomes.iter().map(|(path, outcome)| object(path, outcome)).collect();
-        print(&format!("{:#}\n", json!({ "files": files })))?;
+        show::print(&format!("{:#}\n", json!({ "files": files })))?;
     } else {
         let tensors = outcomes.iter().flat_map(|(_, o)| o.as_ref().ok()).map(|v| v.tensors.len());
-        print(&summary(agree, differ, unreadable, tensors.sum()))?;
+        show::print(&summary(agree, differ, unreadable, tensors.sum()))?;
     }
     Ok(ExitCode::from(match (unreadable, differ) {
         (0, 0) => 0,
         (0, _) => 1,
         _ => 2,
     }))
-}
-
-fn spinner(path: &Path) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let spinner = ProgressBar::new_spinner().with_message(format!("verifying {}", path.display()));
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
-}
-
-/// Prints, and is content when nobody reads on (`tra verify … | head`).
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other?),
-    }
 }
 
 fn table(verdict: &Verdict) -> String {

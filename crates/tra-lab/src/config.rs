@@ -265,6 +265,16 @@ impl RunConfig {
         self.length.unwrap_or(Lengths { from: split.from, to: split.to })
     }
 
+    /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
+    /// the training at hand.
+    pub fn split_lengths(&self, task: &dyn Task, name: &str) -> Result<Lengths, LabError> {
+        let (split, train) = (tra_tasks::split(task, name)?, task.splits()[0]);
+        Ok(match (split.from, split.to) == (train.from, train.to) {
+            true => self.train_lengths(task),
+            false => Lengths { from: split.from, to: split.to },
+        })
+    }
+
     /// The splits that are tested.
     pub fn eval_splits(&self, task: &dyn Task) -> Vec<String> {
         match self.eval.splits.is_empty() {

@@ -1,16 +1,24 @@
 //! The experiments of Threshold Relative Attention.
 //!
-//! So far: [`verify`], which proves that a model recorded elsewhere is the same model here.
+//! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
+//!
+//! - [`train`]: the loop, readable top to bottom; [`run_dir`]: what it leaves on disk;
+//! - [`eval`]: how well a model does at any length;
+//! - [`verify`]: proves that a model recorded elsewhere is the same model here.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod batch;
 pub mod config;
+
 mod error;
+pub mod eval;
 pub mod loss;
 pub mod optimizer;
 pub mod records;
+pub mod run_dir;
 pub mod schedule;
+pub mod train;
 pub mod verify;
 
 pub use error::LabError;

@@ -3,16 +3,17 @@
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 
-/// Mean cross-entropy of the scored tokens, each predicted from the position before it.
+/// Sum of the cross-entropy of the scored tokens, each predicted from the position before it, and
+/// how many there are.
 ///
 /// `logits` is `[batch, length, vocab]`; `tokens` and `scored` are `batch` sequences of `length`.
 /// The first token of a sequence follows nothing and is never scored. Where no token is scored
-/// there is no mean, and the answer is `None`.
+/// the answer is `None`.
 pub fn cross_entropy(
     logits: Tensor<3>,
     tokens: &[Vec<u32>],
     scored: &[Vec<bool>],
-) -> Option<Tensor<1>> {
+) -> Option<(Tensor<1>, usize)> {
     let [batch, length, vocab] = logits.dims();
     let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for (sequence, (tokens, scored)) in tokens.iter().zip(scored).enumerate() {
@@ -31,7 +32,7 @@ pub fn cross_entropy(
     };
     let rows = logits.reshape([batch * length, vocab]).select(0, ints(rows, [count]));
     let targets = ints(targets, [count]).reshape([count, 1]);
-    Some(log_softmax(rows, 1).gather(1, targets).mean().neg())
+    Some((log_softmax(rows, 1).gather(1, targets).sum().neg(), count))
 }
 
 #[cfg(test)]
@@ -45,7 +46,7 @@ mod tests {
         let logits = Tensor::<3>::from_floats([[[0.0, 1.0], [2.0, 0.0], [5.0, 5.0]]], &device);
         let loss = |scored: [bool; 3]| {
             cross_entropy(logits.clone(), &[vec![0, 1, 0]], &[scored.to_vec()])
-                .map(|loss| loss.into_scalar::<f32>())
+                .map(|(sum, count)| sum.into_scalar::<f32>() / count as f32)
         };
         let first = (1.0 + (-1f32).exp()).ln();
         let second = (1.0 + (-2f32).exp()).ln();

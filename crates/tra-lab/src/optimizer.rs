@@ -32,6 +32,12 @@ impl Summed {
         Self(take.1)
     }
 
+    /// No gradient at all, as of a batch in which nothing is scored.
+    pub fn zeros(decoder: &Decoder) -> Self {
+        let device = decoder.device().inner();
+        Self(counts(decoder).into_iter().map(|n| Tensor::zeros([n], &device)).collect())
+    }
+
     /// Adds the gradients of another backward pass.
     pub fn add(self, other: Self) -> Self {
         Self(self.0.into_iter().zip(other.0).map(|(a, b)| a + b).collect())

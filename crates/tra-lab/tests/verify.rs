@@ -163,7 +163,7 @@ fn record(
     let batch = decoder.tokens(tokens).unwrap();
     let logits = decoder.forward(batch, Pass::eval().with_probe(&mut probe));
     let scored: Vec<Vec<bool>> = tokens.iter().map(|t| vec![true; t.len()]).collect();
-    let loss = cross_entropy(logits.clone(), tokens, &scored);
+    let loss = cross_entropy(logits.clone(), tokens, &scored).map(|(sum, n)| sum / n as f64);
     let host = |t: Tensor<3>| t.into_data_as::<f32>().iter::<f32>().collect::<Vec<_>>();
     let (batch, length) = (tokens.len(), tokens[0].len());
 

@@ -52,7 +52,7 @@ pub(super) fn verify(
         recorded.logits.as_floats().unwrap_or_default(),
         tolerance,
     )];
-    let loss = cross_entropy(logits, &tokens, &scored);
+    let loss = cross_entropy(logits, &tokens, &scored).map(|(sum, count)| sum / count as f64);
     let recorded_loss = recorded.loss.as_floats().unwrap_or_default();
     let ours = loss.as_ref().map_or(f32::NAN, |loss| loss.clone().into_scalar::<f32>());
     // A mean over no position: PyTorch records a NaN.

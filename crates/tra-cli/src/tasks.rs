@@ -1,0 +1,107 @@
+//! `tra tasks` and `tra sample`: what there is to learn, and what it looks like.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+use tra_lab::config::{Lengths, RunConfig};
+use tra_tasks::{NAMES, TaskConfig, draw};
+
+use crate::show;
+
+/// List the tasks and their splits
+#[derive(clap::Args)]
+pub struct TasksArgs {
+    /// One JSON object instead of a list
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
+    let mut text = String::new();
+    let mut all = Vec::new();
+    for name in NAMES {
+        let task = TaskConfig::by_name(name)?.build()?;
+        text += &format!("{name}: {}\n", task.about());
+        for split in task.splits() {
+            let lengths = Lengths { from: split.from, to: split.to };
+            let lengths = format!("{lengths} {}", task.unit());
+            text += &format!("  {:<10} {lengths:<18} {}\n", split.name, split.about);
+        }
+        all.push(json!({
+            "name": name, "about": task.about(), "vocab": task.vocab(), "unit": task.unit(),
+            "splits": task.splits().iter().map(|s| json!({
+                "name": s.name, "about": s.about, "from": s.from, "to": s.to,
+            })).collect::<Vec<_>>(),
+        }));
+    }
+    show::print(&if args.json { format!("{:#}\n", json!({ "tasks": all })) } else { text })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Print samples of a task
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra sample flipflop --length 16 --count 3
+  tra sample copy --length 5 --set task.alphabet=26
+  tra sample addition --split 21-40
+
+Answers, the tokens a model is scored on, stand in [brackets].")]
+pub struct SampleArgs {
+    /// The task: see `tra tasks`
+    task: String,
+
+    /// The split to draw from
+    #[arg(long, default_value = "train")]
+    split: String,
+
+    /// The length, or a range as 1..50 [default: the split's own]
+    #[arg(long)]
+    length: Option<Lengths>,
+
+    /// How many
+    #[arg(long, default_value_t = 3)]
+    count: u64,
+
+    /// The seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// A setting of the task, as task.alphabet=26
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+
+    /// Tokens and answers as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn sample(args: SampleArgs) -> Result<ExitCode> {
+    let name = toml::Value::from(args.task.as_str());
+    TaskConfig::by_name(&args.task)?;
+    let config = RunConfig::read(None, vec![("task.name", name)], &args.set)?;
+    let task = config.task.build()?;
+    let lengths = match args.length {
+        Some(lengths) => lengths,
+        None => config.split_lengths(task.as_ref(), &args.split)?,
+    };
+    let mut all = Vec::new();
+    for index in 0..args.count {
+        let sample =
+            draw(task.as_ref(), &args.split, (lengths.from, lengths.to), args.seed, index)?;
+        if args.json {
+            all.push(json!({ "tokens": sample.tokens, "scored": sample.scored }));
+            continue;
+        }
+        let tokens = sample.tokens.iter().zip(&sample.scored).map(|(token, scored)| {
+            let name = task.token_name(*token);
+            if *scored { format!("[{name}]") } else { name }
+        });
+        show::print(&format!("{}\n", tokens.collect::<Vec<_>>().join(" ")))?;
+    }
+    if args.json {
+        show::print(&format!("{}\n", json!({ "samples": all })))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,226 @@
+//! `tra train`: flags to settings, a progress bar, and how to go on.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use toml::Value;
+use tra_lab::config::{Lengths, Override, RunConfig};
+use tra_lab::run_dir::RunDir;
+use tra_lab::train::{End, train};
+
+use crate::show::{self, Progress};
+
+/// Train a decoder on a task
+///
+/// Settings come from flags, a TOML file, or both; flags win. Everything is recorded in the run
+/// directory, and --resume goes on bit for bit as if never interrupted.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra train --task flipflop --size tiny --length 64 --steps 300 --out runs/ff
+  tra train --task copy --set task.alphabet=26 --length 1..50 --attention rope --out runs/copy
+  tra train --config configs/quick.toml --seed 2 --out runs/quick-2
+  tra train --resume runs/ff --steps 600
+
+`tra tasks` lists the tasks; docs/runs.md describes the run directory and every setting.")]
+pub struct Args {
+    /// Where the run goes; it must not hold one yet
+    #[arg(long, value_name = "DIR", required_unless_present = "resume", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+
+    /// Go on with the run in this directory
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+
+    /// Settings in a TOML file
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    #[arg(long, default_value = "flex")]
+    device: String,
+}
+
+/// Flags that stand for settings.
+#[derive(clap::Args, Clone, Default)]
+pub struct Settings {
+    /// What to learn: see `tra tasks`
+    #[arg(long, help_heading = "Settings")]
+    task: Option<String>,
+    /// The mechanism: tra, rope, alibi, nope, fox, cope, tra-threshold, …
+    #[arg(long, help_heading = "Settings")]
+    attention: Option<String>,
+    /// tiny, mini, small or medium [default: mini]
+    #[arg(long, help_heading = "Settings")]
+    size: Option<String>,
+    /// Number of blocks, in place of the size's
+    #[arg(long, help_heading = "Settings")]
+    layers: Option<i64>,
+    /// Width, in place of the size's
+    #[arg(long, help_heading = "Settings")]
+    width: Option<i64>,
+    /// Heads, in place of the size's
+    #[arg(long, help_heading = "Settings")]
+    heads: Option<i64>,
+    /// Training lengths: 512, or a range as 1..50 [default: the task's]
+    #[arg(long, help_heading = "Settings")]
+    length: Option<Lengths>,
+    /// Sequences in a batch [default: 16]
+    #[arg(long, help_heading = "Settings")]
+    batch: Option<i64>,
+    /// Batches whose gradients are added up for one step [default: 1]
+    #[arg(long, help_heading = "Settings")]
+    accumulate: Option<i64>,
+    /// Training steps [default: 100]
+    #[arg(long, help_heading = "Settings")]
+    steps: Option<i64>,
+    /// Highest learning rate [default: 3e-4]
+    #[arg(long, help_heading = "Settings")]
+    lr: Option<f64>,
+    /// Share of the steps over which the learning rate rises [default: 0.05]
+    #[arg(long, help_heading = "Settings")]
+    warmup: Option<f64>,
+    /// Decoupled weight decay [default: 0.01]
+    #[arg(long, help_heading = "Settings")]
+    weight_decay: Option<f64>,
+    /// Largest norm of the gradient; 0 leaves it as it is [default: 1]
+    #[arg(long, help_heading = "Settings")]
+    clip: Option<f64>,
+    /// Rate of dropout [default: 0.01]
+    #[arg(long, help_heading = "Settings")]
+    dropout: Option<f64>,
+    /// Where attention drops: logits or weights [default: logits]
+    #[arg(long, help_heading = "Settings")]
+    dropout_placement: Option<String>,
+    /// Weights, data and dropout are functions of it [default: 1]
+    #[arg(long, help_heading = "Settings")]
+    seed: Option<i64>,
+    /// Steps between evaluations [default: only at the end]
+    #[arg(long, help_heading = "Settings")]
+    eval_every: Option<i64>,
+    /// Splits to evaluate, as iid,sparse [default: all but train]
+    #[arg(long, help_heading = "Settings", value_delimiter = ',')]
+    eval_splits: Option<Vec<String>>,
+    /// Sequences of each split [default: 64]
+    #[arg(long, help_heading = "Settings")]
+    eval_sequences: Option<i64>,
+    /// Stop when every split was fully right N evaluations in a row
+    #[arg(long, help_heading = "Settings", value_name = "N")]
+    until_perfect: Option<i64>,
+    /// Steps between checkpoints [default: 100]
+    #[arg(long, help_heading = "Settings")]
+    save_every: Option<i64>,
+    /// Newest checkpoints that are kept, beside the best [default: 2]
+    #[arg(long, help_heading = "Settings")]
+    keep: Option<i64>,
+    /// Any other setting, as task.alphabet=26 or model.attention.theta=10000
+    #[arg(long, help_heading = "Settings", value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl Settings {
+    pub fn overrides(&self) -> Vec<Override> {
+        let text = |x: &Option<String>| x.clone().map(Value::from);
+        let int = |x: Option<i64>| x.map(Value::from);
+        let float = |x: Option<f64>| x.map(Value::from);
+        let all = [
+            // A name first: it clears the settings of the task or mechanism before.
+            ("task.name", text(&self.task)),
+            ("model.attention.name", text(&self.attention)),
+            ("model.size", text(&self.size)),
+            ("model.layers", int(self.layers)),
+            ("model.width", int(self.width)),
+            ("model.heads", int(self.heads)),
+            ("model.dropout", float(self.dropout)),
+            ("model.dropout_placement", text(&self.dropout_placement)),
+            ("length", self.length.map(|l| Value::from(l.to_string()))),
+            ("batch", int(self.batch)),
+            ("accumulate", int(self.accumulate)),
+            ("steps", int(self.steps)),
+            ("lr", float(self.lr)),
+            ("warmup", float(self.warmup)),
+            ("weight_decay", float(self.weight_decay)),
+            ("clip", float(self.clip)),
+            ("seed", int(self.seed)),
+            ("eval.every", int(self.eval_every)),
+            ("eval.splits", self.eval_splits.clone().map(Value::from)),
+            ("eval.sequences", int(self.eval_sequences)),
+            ("eval.until_perfect", int(self.until_perfect)),
+            ("save_every", int(self.save_every)),
+            ("keep", int(self.keep)),
+        ];
+        all.into_iter().filter_map(|(path, value)| Some((path, value?))).collect()
+    }
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let device = tra_nn::device::by_name(&args.device)?;
+    let overrides = args.settings.overrides();
+    let (run, config, start, _lock) = match (&args.resume, &args.out) {
+        (Some(path), _) => {
+            let run = RunDir::open(path)?;
+            let lock = run.lock()?;
+            let before = run.config()?;
+            let config = run.changed_config(overrides, &args.settings.set)?;
+            if (&config.task, &config.model, config.seed)
+                != (&before.task, &before.model, before.seed)
+            {
+                bail!("a resumed run keeps its task, model and seed; start another with --out");
+            }
+            run.write_config(&config)?;
+            let training = device.clone().autodiff();
+            let start = run.newest(config.weight_decay, &training, show::warn)?;
+            run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
+            (run, config, start, lock)
+        }
+        (None, Some(path)) => {
+            let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
+            let run = RunDir::create(path, &config)?;
+            let lock = run.lock()?;
+            (run, config, None, lock)
+        }
+        (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
+    };
+
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    // A second Ctrl-C ends the program at once; nothing half-written is ever visible.
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })?;
+
+    let mut progress = Progress::new(&config, start.as_ref().map_or(0, |c| c.position.step));
+    let outcome = train(&run, &config, &device, start, &interrupted, &mut progress);
+    progress.finish();
+    let outcome = outcome?;
+    let place = run.path().display();
+    if let Some(evaluation) = &outcome.evaluation {
+        show::print(&show::results_table(&evaluation.results))?;
+    }
+    let step = outcome.position.step;
+    match outcome.end {
+        End::Interrupted => {
+            eprintln!(
+                "stopped at step {step} of {}; go on with: tra train --resume {place}",
+                config.steps
+            );
+            return Ok(ExitCode::from(130));
+        }
+        End::Perfect => show::print(&format!("every split fully right; stopped at step {step}\n"))?,
+        End::Finished => {}
+    }
+    show::print(&format!(
+        "{step} steps, {:.0} tokens/s, {:.1}% of the time outside compute; run in {place}\n",
+        outcome.pace.tokens_per_second(),
+        100.0 * outcome.pace.share_outside(),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

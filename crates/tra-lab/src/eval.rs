@@ -1,0 +1,239 @@
+//! How well a model does on a split at a length, in bounded memory at any length.
+
+use burn::module::Module;
+use burn::tensor::{Int, Tensor, TensorData};
+use tra_nn::{Decoder, Pass};
+use tra_tasks::{Task, draw};
+
+use crate::batch::Batch;
+use crate::config::Lengths;
+use crate::error::LabError;
+use crate::records::{EvalResult, wilson};
+
+/// Tokens in one forward pass, over all its sequences.
+const TOKENS: usize = 8192;
+
+/// Query-key pairs of one head held at once: 4M are 16 MB for each intermediate matrix.
+const PAIRS: usize = 1 << 22;
+
+/// What to test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The split.
+    pub split: String,
+    /// The lengths.
+    pub lengths: Lengths,
+    /// How many sequences.
+    pub sequences: u64,
+    /// The seed they are drawn with: that of the run, so that they cannot be training draws.
+    pub seed: u64,
+}
+
+/// Tests a model. `progress` is told after every batch how many sequences are done.
+pub fn evaluate(
+    decoder: &Decoder,
+    task: &dyn Task,
+    question: &Question,
+    mut progress: impl FnMut(u64),
+) -> Result<EvalResult, LabError> {
+    let Question { split, lengths, sequences, seed } = question;
+    let decoder = decoder.valid();
+    let mut tally = Tally::default();
+    let mut samples = Vec::new();
+    for index in 0..*sequences {
+        samples.push(draw(task, split, (lengths.from, lengths.to), *seed, index)?);
+        let longest = samples.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+        if longest * (samples.len() + 1) > TOKENS || index + 1 == *sequences {
+            tally.add(&decoder, &Batch::new(std::mem::take(&mut samples)));
+            progress(index + 1);
+        }
+    }
+    Ok(tally.result(question))
+}
+
+#[derive(Default)]
+struct Tally {
+    sequences: u64,
+    right: u64,
+    scored: u64,
+    wrong: u64,
+    /// Mean loss of each sequence.
+    losses: Vec<f64>,
+    loss: f64,
+}
+
+impl Tally {
+    fn add(&mut self, decoder: &Decoder, batch: &Batch) {
+        let answers = answers(decoder, batch);
+        for of_sequence in answers {
+            let wrong = of_sequence.iter().filter(|answer| !answer.right).count() as u64;
+            let loss: f64 = of_sequence.iter().map(|answer| answer.loss).sum();
+            self.sequences += 1;
+            self.right += u64::from(wrong == 0);
+            self.scored += of_sequence.len() as u64;
+            self.wrong += wrong;
+            self.loss += loss;
+            if !of_sequence.is_empty() {
+                self.losses.push(loss / of_sequence.len() as f64);
+            }
+        }
+    }
+
+    fn result(&self, question: &Question) -> EvalResult {
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let n = self.losses.len().max(1) as f64;
+        let mean = self.losses.iter().sum::<f64>() / n;
+        let variance =
+            self.losses.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        let reach = 1.96 * (variance / n).sqrt();
+        let loss = self.loss / self.scored.max(1) as f64;
+        EvalResult {
+            split: question.split.clone(),
+            length: question.lengths.to,
+            shortest: question.lengths.from,
+            sequences: self.sequences,
+            exact_match: share(self.right, self.sequences),
+            exact_match_interval: wilson(self.right, self.sequences),
+            scored: self.scored,
+            token_error: share(self.wrong, self.scored),
+            token_error_interval: wilson(self.wrong, self.scored),
+            loss,
+            loss_interval: [loss - reach, loss + reach],
+        }
+    }
+}
+
+/// What a model made of one scored token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    /// Whether the true token was the likeliest.
+    pub right: bool,
+    /// Cross-entropy of the true token.
+    pub loss: f64,
+}
+
+/// The answers of every sequence of a batch.
+///
+/// Greedy decoding gives an answer exactly if every token of it is the likeliest after the true
+/// ones before it; so one pass over the true sequence tells. Long sequences pass through the cache
+/// in pieces, so that no matrix of length x length is ever held.
+pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
+    let (sequences, length) = (batch.tokens.len(), batch.length());
+    let heads = decoder.config().heads;
+    let mut cache = decoder.new_cache();
+    let mut all = vec![Vec::new(); sequences];
+    let mut from = 0;
+    while from < length {
+        let piece = (PAIRS / (length * heads * sequences).max(1)).clamp(16, length.max(16));
+        let to = (from + piece).min(length);
+        let tokens = batch.tensor(from, to, decoder);
+        let whole = from == 0 && to == length;
+        let pass = if whole { Pass::eval() } else { Pass::cached(&mut cache) };
+        let logits = decoder.forward(tokens, pass);
+        score(logits, batch, from, &mut all);
+        from = to;
+    }
+    all
+}
+
+/// Scores the tokens that the positions from `from` on predict.
+fn score(logits: Tensor<3>, batch: &Batch, from: usize, all: &mut [Vec<Answer>]) {
+    let [sequences, count, vocab] = logits.dims();
+    let mut rows = Vec::new();
+    for sequence in 0..sequences {
+        for at in 0..count {
+            let next = from + at + 1;
+            if batch.scored[sequence].get(next) == Some(&true) {
+                rows.push((sequence, at, batch.tokens[sequence][next]));
+            }
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let indices: Vec<i64> = rows.iter().map(|(s, at, _)| (s * count + at) as i64).collect();
+    let indices = TensorData::new(indices, [rows.len()]);
+    let indices = Tensor::<1, Int>::from_data(indices, &logits.device());
+    let picked = logits.reshape([sequences * count, vocab]).select(0, indices);
+    let picked: Vec<f32> = picked.into_data_as::<f32>().iter::<f32>().collect();
+    for ((sequence, _, token), logits) in rows.into_iter().zip(picked.chunks(vocab)) {
+        all[sequence].push(answer(logits, token as usize));
+    }
+}
+
+fn answer(logits: &[f32], token: usize) -> Answer {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    let loss = sum.ln() - f64::from(logits[token] - max);
+    // A tie is no answer, and neither is a NaN.
+    let right = logits.iter().enumerate().all(|(t, l)| t == token || *l < logits[token]);
+    Answer { right, loss }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use tra_nn::DecoderConfig;
+    use tra_nn::attention::{AnyAttentionConfig, NAMES};
+    use tra_tasks::TaskConfig;
+
+    fn flipflop() -> Box<dyn Task> {
+        TaskConfig::by_name("flipflop").unwrap().build().unwrap()
+    }
+
+    #[test]
+    fn an_answer_must_be_the_likeliest_alone() {
+        assert!(answer(&[0.0, 2.0, 1.0], 1).right);
+        assert!(!answer(&[0.0, 2.0, 1.0], 2).right);
+        assert!(!answer(&[2.0, 2.0], 1).right);
+        assert!(!answer(&[f32::NAN, 2.0], 1).right && !answer(&[1.0, f32::NAN], 1).right);
+        assert!((answer(&[0.0, 0.0], 0).loss - 2f64.ln()).abs() < 1e-12);
+    }
+
+    /// The same answers in one pass and in pieces through the cache.
+    #[test]
+    fn long_sequences_in_pieces_give_the_same_answers() {
+        let device = Device::flex();
+        let task = flipflop();
+        let samples = (0..2).map(|i| draw(task.as_ref(), "iid", (1200, 1200), 1, i).unwrap());
+        let batch = Batch::new(samples.collect());
+        for (name, _) in NAMES {
+            let attention = AnyAttentionConfig::by_name(name).unwrap();
+            let config = DecoderConfig::new(6, 1, 8, 2).with_attention(attention);
+            let decoder = config.init_seeded(1, &device).unwrap();
+            let pieces = answers(&decoder, &batch);
+            let logits = decoder.forward(batch.tensor(0, 1200, &decoder), Pass::eval());
+            let mut whole = vec![Vec::new(); 2];
+            score(logits, &batch, 0, &mut whole);
+            assert_eq!(
+                pieces.iter().map(Vec::len).collect::<Vec<_>>(),
+                whole.iter().map(Vec::len).collect::<Vec<_>>()
+            );
+            for (a, b) in pieces.iter().flatten().zip(whole.iter().flatten()) {
+                assert!((a.loss - b.loss).abs() < 1e-4, "{name}: {a:?} {b:?}");
+            }
+        }
+    }
+
+    /// Counts against a model that always says the same.
+    #[test]
+    fn an_untrained_model_is_at_chance() {
+        let device = Device::flex();
+        let decoder = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &device).unwrap();
+        let question = Question {
+            split: "dense".into(),
+            lengths: Lengths { from: 64, to: 64 },
+            sequences: 100,
+            seed: 1,
+        };
+        let mut seen = 0;
+        let result = evaluate(&decoder, flipflop().as_ref(), &question, |n| seen = n).unwrap();
+        assert_eq!((result.sequences, seen), (100, 100));
+        assert_eq!(result.exact_match, 0.0);
+        assert!(result.token_error > 0.3, "{result:?}");
+        let [low, high] = result.token_error_interval;
+        assert!(low < result.token_error && result.token_error < high);
+        assert!(result.loss > 1.0 && result.loss_interval[0] < result.loss);
+    }
+}

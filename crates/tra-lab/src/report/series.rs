@@ -1,0 +1,183 @@
+//! Runs put together: by task, then by mechanism, so that seeds can be averaged.
+
+use super::Run;
+use super::marks::{self, Mark};
+use crate::records::EvalResult;
+
+/// The runs of one task.
+pub struct Task<'a> {
+    pub name: &'a str,
+    pub unit: &'a str,
+    pub series: Vec<Series<'a>>,
+}
+
+/// Runs that differ in nothing but the seed: one line of a plot, one column of the table.
+pub struct Series<'a> {
+    pub label: String,
+    pub mark: Mark,
+    pub runs: Vec<&'a Run>,
+}
+
+/// A split at one length or range of lengths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place<'a> {
+    pub split: &'a str,
+    pub shortest: usize,
+    pub length: usize,
+}
+
+/// A quantity over seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub mean: f64,
+    /// Sample standard deviation; none for a single seed.
+    pub deviation: Option<f64>,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl<'a> Place<'a> {
+    pub fn of(result: &'a EvalResult) -> Self {
+        Self { split: &result.split, shortest: result.shortest, length: result.length }
+    }
+}
+
+impl Spread {
+    /// Of the finite ones among `values`; none if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let (&first, n) = (values.first()?, values.len() as f64);
+        let mean = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Some(Self {
+            mean,
+            deviation: (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt()),
+            least: values.iter().copied().fold(first, f64::min),
+            most: values.iter().copied().fold(first, f64::max),
+        })
+    }
+}
+
+impl<'a> Series<'a> {
+    /// The final results at `place`, each with its run.
+    pub fn results(&self, place: Place) -> Vec<(&'a Run, &'a EvalResult)> {
+        let at = |run: &&'a Run| {
+            run.results.iter().rfind(|&result| Place::of(result) == place).map(|r| (*run, r))
+        };
+        self.runs.iter().filter_map(at).collect()
+    }
+
+    /// Exact match at `place` over the seeds.
+    pub fn exact_match(&self, place: Place) -> Option<Spread> {
+        Spread::of(self.results(place).iter().map(|(_, result)| result.exact_match))
+    }
+}
+
+impl<'a> Task<'a> {
+    pub fn runs(&self) -> impl Iterator<Item = &'a Run> + '_ {
+        self.series.iter().flat_map(|series| series.runs.iter().copied())
+    }
+
+    /// Where the trained models were evaluated: splits as they first appear, lengths ascending.
+    pub fn places(&self) -> Vec<Place<'a>> {
+        places(self.runs().flat_map(|run| &run.results))
+    }
+}
+
+/// The different places of `results`, grouped by split.
+pub fn places<'a>(results: impl Iterator<Item = &'a EvalResult>) -> Vec<Place<'a>> {
+    let mut places: Vec<Place> = Vec::new();
+    let mut splits: Vec<&str> = Vec::new();
+    for place in results.map(Place::of) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+        if !splits.contains(&place.split) {
+            splits.push(place.split);
+        }
+    }
+    let rank = |split| splits.iter().position(|&other| other == split);
+    places.sort_by_key(|place| (rank(place.split), place.length, place.shortest));
+    places
+}
+
+/// The tasks in order of appearance, each with its series in order of mechanism.
+pub fn tasks(runs: &[Run]) -> Vec<Task<'_>> {
+    let mut tasks: Vec<Task> = Vec::new();
+    for run in runs {
+        if !tasks.iter().any(|task| task.name == run.task) {
+            let series = series(runs.iter().filter(|other| other.task == run.task).collect());
+            tasks.push(Task { name: &run.task, unit: &run.unit, series });
+        }
+    }
+    tasks
+}
+
+fn series(runs: Vec<&Run>) -> Vec<Series<'_>> {
+    let mut names: Vec<&str> = Vec::new();
+    for run in &runs {
+        if !names.contains(&run.attention.as_str()) {
+            names.push(&run.attention);
+        }
+    }
+    names.sort_by_key(|name| marks::rank(name));
+    let mut all = Vec::new();
+    for (i, &name) in names.iter().enumerate() {
+        let same = runs.iter().copied().filter(|run| run.attention == name).collect();
+        // Known mechanisms have ranks of their own, so only unknown ones are numbered on.
+        let stranger =
+            names[..i].iter().filter(|other| marks::rank(other) == marks::rank(name)).count();
+        for (variant, (label, runs)) in variants(name, same).into_iter().enumerate() {
+            all.push(Series { label, mark: Mark::new(name, stranger, variant), runs });
+        }
+    }
+    all
+}
+
+/// A mean over runs that differ in more than the seed would mislead, so where the same seed
+/// occurs twice, or the models or their training lengths differ, every run stands for itself.
+fn variants<'a>(name: &str, mut runs: Vec<&'a Run>) -> Vec<(String, Vec<&'a Run>)> {
+    runs.sort_by_key(|run| run.seed);
+    let only_seeds_differ = runs.windows(2).all(|pair| {
+        pair[0].seed != pair[1].seed
+            && pair[0].parameters == pair[1].parameters
+            && pair[0].train_length == pair[1].train_length
+    });
+    if only_seeds_differ {
+        return vec![(name.into(), runs)];
+    }
+    runs.into_iter().map(|run| (format!("{name} · {}", run.name), vec![run])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn seeds_go_together_and_tra_comes_first() {
+        let report = fixture::report();
+        let tasks = tasks(&report.runs);
+        let labels: Vec<_> =
+            tasks[0].series.iter().map(|s| (s.label.as_str(), s.runs.len())).collect();
+        assert_eq!(labels, [("tra", 2), ("rope", 2)]);
+    }
+
+    #[test]
+    fn runs_that_differ_in_more_than_the_seed_are_not_averaged() {
+        let mut report = fixture::report();
+        report.runs[0].parameters += 1;
+        let tasks = tasks(&report.runs);
+        assert!(tasks[0].series.iter().all(|s| s.label != "rope"));
+        assert_eq!(tasks[0].series.len(), 3);
+    }
+
+    #[test]
+    fn a_spread_leaves_out_what_is_not_finite() {
+        let spread = Spread::of([1.0, f64::NAN, 3.0]).unwrap();
+        assert_eq!((spread.mean, spread.least, spread.most), (2.0, 1.0, 3.0));
+        assert!((spread.deviation.unwrap() - 2f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of([0.5]).unwrap().deviation, None);
+        assert_eq!(Spread::of([f64::NAN]), None);
+    }
+}

@@ -1,0 +1,98 @@
+use super::*;
+
+fn sound(page: &str) {
+    assert!(!page.contains("NaN") && !page.contains("inf"), "a number is not finite");
+    for tag in ["svg", "g", "figure", "details", "table", "section", "ul", "li", "text", "p"] {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+#[test]
+fn the_page_stands_alone_and_names_every_mechanism() {
+    let page = html(&fixture::report());
+    sound(&page);
+    assert!(page.contains("<b>tra</b>") && page.contains("<b>rope</b>"));
+    assert_eq!(page.matches("http").count(), 1);
+    assert!(page.contains("https://arxiv.org/abs/2503.23174"));
+    assert!(!page.contains("<script") && !page.contains("url(") && !page.contains("@import"));
+}
+
+#[test]
+fn text_from_outside_is_escaped() {
+    let mut report = fixture::report();
+    let nasty = "<x onload=\"y\">&";
+    report.title = nasty.into();
+    report.version = nasty.into();
+    report.commands.push(nasty.into());
+    for run in &mut report.runs {
+        run.name = nasty.into();
+        run.attention = nasty.into();
+        run.task = nasty.into();
+        run.unit = nasty.into();
+        run.settings = nasty.into();
+        run.results[0].split = nasty.into();
+        run.evaluations[0].results[0].split = nasty.into();
+    }
+    let page = html(&report);
+    sound(&page);
+    assert!(!page.contains("<x") && !page.contains("onload=\"y"));
+    assert!(page.contains("&lt;x onload=&quot;y&quot;&gt;&amp;"));
+}
+
+#[test]
+fn missing_and_odd_data_break_nothing() {
+    let empty = Report { runs: Vec::new(), ..fixture::report() };
+    sound(&html(&empty));
+
+    let change = |change: fn(&mut Run)| {
+        let mut report = fixture::report();
+        report.runs.iter_mut().for_each(change);
+        let page = html(&report);
+        sound(&page);
+        page
+    };
+    assert!(change(|run| run.results.clear()).contains("No evaluation of the trained models"));
+    assert!(change(|run| run.steps.clear()).contains("No training steps"));
+    change(|run| run.steps.truncate(1));
+    change(|run| run.results.truncate(1));
+    change(|run| run.train_length = (0, 0));
+    change(|run| run.seed = 0);
+    change(|run| run.picture = Some(fixture::picture(1)));
+    change(|run| run.steps.iter_mut().for_each(|step| step.loss = f64::NAN));
+    change(|run| run.steps.iter_mut().for_each(|step| step.loss = 0.0));
+    change(|run| run.evaluations[0].step = 0);
+    let page = change(|run| run.steps[3].loss = f64::NAN);
+    assert!(page.contains("Left out: 4 steps"));
+    change(|run| run.steps[3].loss = f64::INFINITY);
+    change(|run| {
+        run.results[0].exact_match = f64::NAN;
+        run.results[0].token_error = f64::NAN;
+        run.results[0].exact_match_interval = [f64::NAN; 2];
+        run.results[1].length = 0;
+    });
+}
+
+#[test]
+fn pictures_of_the_wrong_size_are_left_out() {
+    let mut report = fixture::report();
+    if let Some(picture) = &mut report.runs[1].picture {
+        picture.layers[0][0].weights.pop();
+    }
+    report.runs[0].picture = Some(Picture { tokens: Vec::new(), layers: Vec::new() });
+    let page = html(&report);
+    sound(&page);
+    assert!(page.contains("1 head left out"));
+}
+
+#[test]
+fn the_page_stays_small() {
+    let mut report = fixture::report();
+    report.runs.truncate(1);
+    for length in [64, 300] {
+        report.runs[0].picture = Some(fixture::picture(length));
+        let page = html(&report);
+        assert!(page.len() < 2_000_000, "{} bytes at length {length}", page.len());
+    }
+}

@@ -1,0 +1,121 @@
+//! Words and numbers as the page shows them.
+
+/// Text made safe for HTML and SVG, in elements and in attributes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Other control characters are no text in HTML.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A share as a percentage; 100.0% and 0.0% mean exactly all and exactly none.
+pub fn percent(share: f64) -> String {
+    if !share.is_finite() {
+        return "–".into();
+    }
+    format!("{:.*}%", digits(share), share * 100.0)
+}
+
+/// Mean and standard deviation of shares, with as many digits as both need.
+pub fn percent_spread(mean: f64, deviation: f64) -> String {
+    let digits = digits(mean).max(digits(deviation).min(2));
+    format!("{:.*}% ± {:.*}", digits, mean * 100.0, digits, deviation * 100.0)
+}
+
+/// Decimals at which `share` does not round to all or to none, unless it is.
+fn digits(share: f64) -> usize {
+    let exact = share == 0.0 || share == 1.0;
+    let rounds = |digits: usize| {
+        let shown = format!("{:.*}", digits, share * 100.0);
+        shown.parse().is_ok_and(|shown: f64| shown == 0.0 || shown == 100.0)
+    };
+    if exact { 1 } else { (1..9).find(|&digits| !rounds(digits)).unwrap_or(9) }
+}
+
+/// A whole number with its thousands set apart.
+pub fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 seed`, `3 seeds`.
+pub fn plural(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", whole(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} and {last}", start.join(", ")),
+    }
+}
+
+/// One length, or a range of them.
+pub fn lengths(shortest: usize, longest: usize) -> String {
+    if shortest >= longest {
+        whole(longest as u64)
+    } else {
+        format!("{}–{}", whole(shortest as u64), whole(longest as u64))
+    }
+}
+
+/// At most `most` characters, the last an ellipsis where some were cut.
+pub fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.into();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_and_none_are_said_only_where_exact() {
+        assert_eq!(percent(1.0), "100.0%");
+        assert_eq!(percent(0.9997), "99.97%");
+        assert_eq!(percent(0.999_999), "99.9999%");
+        assert_eq!(percent(0.9951), "99.5%");
+        assert_eq!(percent(0.0), "0.0%");
+        assert_eq!(percent(0.0004), "0.04%");
+        assert_eq!(percent(f64::NAN), "–");
+        assert_eq!(percent_spread(1.0, 0.0), "100.0% ± 0.0");
+        assert_eq!(percent_spread(0.9997, 0.0002), "99.97% ± 0.02");
+        assert_eq!(percent_spread(0.412, 0.0831), "41.2% ± 8.3");
+    }
+
+    #[test]
+    fn markup_is_escaped() {
+        assert_eq!(escape("<a b=\"c\">&'\u{1}\n"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}\n");
+    }
+
+    #[test]
+    fn numbers_and_lists_read_well() {
+        assert_eq!(whole(1_234_567), "1,234,567");
+        assert_eq!(whole(512), "512");
+        assert_eq!(plural(1, "seed"), "1 seed");
+        assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
+        assert_eq!(lengths(41, 1000), "41–1,000");
+        assert_eq!(shorten("abcdef", 4), "abc…");
+    }
+}

@@ -1,0 +1,301 @@
+//! The training loop.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use burn::tensor::Device;
+use tra_nn::{Decoder, Pass};
+use tra_tasks::Task;
+
+use crate::batch::{Batch, Source};
+use crate::config::RunConfig;
+use crate::error::LabError;
+use crate::eval::{Question, evaluate};
+use crate::loss::cross_entropy;
+use crate::optimizer::{AdamW, Summed};
+use crate::records::{Evaluation, EvaluationRecord, Metric, StepRecord};
+use crate::run_dir::{Checkpoint, Position, RunDir};
+use crate::schedule::learning_rate;
+
+/// Who is told how a run is going.
+pub trait Observer {
+    /// A step was taken.
+    fn step(&mut self, record: &StepRecord, pace: &Pace);
+    /// Part of an evaluation is done.
+    fn evaluating(&mut self, split: &str, done: u64, of: u64);
+    /// An evaluation is done.
+    fn evaluated(&mut self, record: &EvaluationRecord);
+}
+
+/// How fast a run goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Seconds of training so far in this process, evaluations excluded.
+    pub seconds: f64,
+    /// Of these, seconds in which the model was not computing: waiting for data, writing.
+    pub outside: f64,
+    /// Tokens read in this process.
+    pub tokens: u64,
+}
+
+impl Pace {
+    /// Tokens per second.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Share of the time in which the model was not computing.
+    pub fn share_outside(&self) -> f64 {
+        self.outside / self.seconds.max(1e-9)
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// All steps were taken.
+    Finished,
+    /// Every split was fully right often enough.
+    Perfect,
+    /// Someone asked it to stop; it can be resumed.
+    Interrupted,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// Where it stands.
+    pub position: Position,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+    /// The last evaluation, if the run did not end before it.
+    pub evaluation: Option<EvaluationRecord>,
+    /// How fast it went.
+    pub pace: Pace,
+}
+
+/// Trains in `run` from `start`, or from scratch, until the steps of `config` are taken, everything
+/// is right, or `interrupted` is set.
+pub fn train(
+    run: &RunDir,
+    config: &RunConfig,
+    device: &Device,
+    start: Option<Checkpoint>,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, LabError> {
+    let task: Arc<dyn Task> = config.task.build()?.into();
+    let device = device.clone().autodiff();
+    let Checkpoint { mut decoder, mut optimizer, mut position } = match start {
+        Some(checkpoint) => checkpoint,
+        None => fresh(config, task.as_ref(), &device)?,
+    };
+    let source = Source {
+        task: task.clone(),
+        lengths: config.train_lengths(task.as_ref()),
+        seed: config.seed,
+        batch: config.batch,
+        accumulate: config.accumulate,
+    };
+    let mut data = source.ahead(position.step..config.steps).into_iter();
+    let mut pace = Pace::default();
+    let mut saved = None;
+    let mut evaluation = None;
+    let mut end = End::Finished;
+
+    while position.step < config.steps {
+        let begin = Instant::now();
+        let Some(batches) = data.next() else { break };
+        let batches = batches?;
+        let waited = begin.elapsed();
+
+        let step = position.step;
+        let lr = learning_rate(step, config.steps, config.lr, config.warmup);
+        let (loss, gradients) = gradients(&decoder, &batches, config.seed, step);
+        let norm = gradients.norm();
+        if !(loss.is_finite() && norm.is_finite()) {
+            return Err(diverged(run, &decoder, step, loss, norm, lr));
+        }
+        let scale = if config.clip > 0.0 && norm > config.clip { config.clip / norm } else { 1.0 };
+        decoder = optimizer.step(decoder, gradients, scale, lr, step);
+        let computed = begin.elapsed();
+
+        let tokens: u64 = batches.iter().map(|batch| batch.real as u64).sum();
+        position.step += 1;
+        position.tokens += tokens;
+        let record =
+            StepRecord { step: position.step, loss, lr, grad_norm: norm, tokens: position.tokens };
+        run.append_metrics(&[Metric::Step(record.clone())])?;
+
+        let every = |n: u64| n > 0 && position.step.is_multiple_of(n);
+        let stop = interrupted.load(Ordering::SeqCst);
+        let last = position.step == config.steps;
+        let mut due = every(config.save_every) || last || stop;
+        let mut testing = Duration::ZERO;
+        if (every(config.eval.every) || last) && !stop {
+            let begin = Instant::now();
+            let record = test(&decoder, task.as_ref(), config, position.step, observer)?;
+            run.append_metrics(&[Metric::Evaluation(record.clone())])?;
+            run.merge_evaluation(&Evaluation {
+                step: record.step,
+                results: record.results.clone(),
+            })?;
+            due |= note(&record, &mut position);
+            observer.evaluated(&record);
+            evaluation = Some(record);
+            if config.eval.until_perfect > 0 && position.perfect >= config.eval.until_perfect {
+                end = End::Perfect;
+                due = true;
+            }
+            testing = begin.elapsed();
+        }
+        if due {
+            let checkpoint = Checkpoint { decoder, optimizer, position: position.clone() };
+            saved = Some(run.save(&checkpoint, config.keep)?);
+            Checkpoint { decoder, optimizer, .. } = checkpoint;
+        }
+
+        let all = begin.elapsed() - testing;
+        pace.seconds += all.as_secs_f64();
+        pace.outside += (waited + (all - computed)).as_secs_f64();
+        pace.tokens += tokens;
+        observer.step(&record, &pace);
+        if stop {
+            end = End::Interrupted;
+        }
+        if end != End::Finished {
+            break;
+        }
+    }
+    let rate = pace.tokens_per_second();
+    run.append_timing(&serde_json::json!({
+        "step": position.step, "seconds": pace.seconds, "outside": pace.outside, "tokens_per_second": rate,
+    }))?;
+    let checkpoint = match saved {
+        Some(path) => path,
+        // Nothing was left to do.
+        None => {
+            run.save(&Checkpoint { decoder, optimizer, position: position.clone() }, config.keep)?
+        }
+    };
+    Ok(Outcome { end, position, checkpoint, evaluation, pace })
+}
+
+fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
+    let decoder = config.model.decoder(task.vocab())?.init_seeded(config.seed, device)?;
+    let optimizer = AdamW::new(&decoder, config.weight_decay);
+    Ok(Checkpoint { decoder, optimizer, position: Position::default() })
+}
+
+/// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
+/// cutting a batch into several changes nothing but rounding.
+fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64, Summed) {
+    let answers = batches.iter().map(Batch::answers).sum::<usize>().max(1) as f64;
+    let mut total = 0.0;
+    let mut summed: Option<Summed> = None;
+    for (part, batch) in (0..).zip(batches) {
+        let tokens = batch.tensor(0, batch.length(), decoder);
+        let pass = Pass::train(seed, step * batches.len() as u64 + part);
+        let logits = decoder.forward(tokens, pass);
+        let Some((sum, _)) = cross_entropy(logits, &batch.tokens, &batch.scored) else { continue };
+        let loss = sum / answers;
+        let gradients = Summed::take(decoder, loss.backward());
+        total += f64::from(loss.into_scalar::<f32>());
+        summed = Some(match summed {
+            Some(before) => before.add(gradients),
+            None => gradients,
+        });
+    }
+    (total, summed.unwrap_or_else(|| Summed::zeros(decoder)))
+}
+
+fn test(
+    decoder: &Decoder,
+    task: &dyn Task,
+    config: &RunConfig,
+    step: u64,
+    observer: &mut dyn Observer,
+) -> Result<EvaluationRecord, LabError> {
+    let mut results = Vec::new();
+    for name in config.eval_splits(task) {
+        let lengths = config.split_lengths(task, &name)?;
+        let sequences = config.eval.sequences;
+        let question = Question { split: name.clone(), lengths, sequences, seed: config.seed };
+        let progress = |done| observer.evaluating(&name, done, sequences);
+        results.push(evaluate(decoder, task, &question, progress)?);
+    }
+    Ok(EvaluationRecord { step, results })
+}
+
+/// Notes an evaluation in the position; whether it is the best so far.
+fn note(record: &EvaluationRecord, position: &mut Position) -> bool {
+    let exact = record.results.iter().map(|r| r.exact_match);
+    let perfect = !record.results.is_empty() && exact.clone().all(|e| e == 1.0);
+    position.perfect = if perfect { position.perfect + 1 } else { 0 };
+    let mean = exact.sum::<f64>() / record.results.len().max(1) as f64;
+    let best = position.best.is_none_or(|(_, before)| mean >= before);
+    if best {
+        position.best = Some((record.step, mean));
+    }
+    best
+}
+
+fn diverged(run: &RunDir, decoder: &Decoder, step: u64, loss: f64, norm: f64, lr: f64) -> LabError {
+    let step = step + 1;
+    let what = if loss.is_finite() {
+        format!("gradient norm is {norm}")
+    } else {
+        format!("loss is {loss}")
+    };
+    let last = run.steps().ok().and_then(|steps| steps.last().copied());
+    let last = match last {
+        Some(last) => format!("last good checkpoint: step {last}"),
+        None => "there is no checkpoint yet".into(),
+    };
+    let parameters = decoder.parameters();
+    let bad = parameters.iter().find(|(_, tensor)| tensor.not_finite() > 0);
+    let cause = match bad {
+        Some((name, _)) => format!("{name} is no longer finite: the step before was too large"),
+        None => "the activations overflow".into(),
+    };
+    LabError::Diverged(format!(
+        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try a lower --lr than {lr:.1e}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_equally_good_evaluations_is_the_best() {
+        let mut position = Position::default();
+        let record = |step, exact_match: f64| EvaluationRecord {
+            step,
+            results: vec![crate::records::EvalResult {
+                split: "iid".into(),
+                length: 4,
+                shortest: 4,
+                sequences: 1,
+                exact_match,
+                exact_match_interval: [0.0, 1.0],
+                scored: 1,
+                token_error: 0.0,
+                token_error_interval: [0.0, 1.0],
+                loss: 0.0,
+                loss_interval: [0.0, 0.0],
+            }],
+        };
+        assert!(note(&record(1, 0.5), &mut position));
+        assert!(!note(&record(2, 0.4), &mut position));
+        assert!(note(&record(3, 1.0), &mut position));
+        assert!(note(&record(4, 1.0), &mut position));
+        assert_eq!((position.best, position.perfect), (Some((4, 1.0)), 2));
+        note(&record(5, 0.9), &mut position);
+        assert_eq!(position.perfect, 0);
+    }
+}
