@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let run = RunDir::open(&args.run)?;
     let config = run.config()?;
     let task = config.task.build()?;
-    let wanted = if args.best { run.best_step()? } else { args.checkpoint };
+    let wanted = if args.best { Some(run.best_step()?) } else { args.checkpoint };
     let (step, decoder) = match wanted {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, show::warn)?,

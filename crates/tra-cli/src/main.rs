@@ -2,8 +2,11 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod demo;
 mod eval;
+mod report;
 mod show;
+mod sweep;
 mod tasks;
 mod train;
 mod verify;
@@ -23,14 +26,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Train(train::Args),
     Eval(eval::Args),
+    Report(report::Args),
+    Sweep(sweep::Args),
     Tasks(tasks::TasksArgs),
     Sample(tasks::SampleArgs),
     Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
+    tra_kernels::memory::keep_freed_memory();
     // A panic is a bug of ours; the user still deserves one line that says so.
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
@@ -39,8 +46,11 @@ fn main() -> ExitCode {
         eprintln!("error: internal, please report it: {message}{place}");
     }));
     let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
         Command::Train(args) => train::run(args),
         Command::Eval(args) => eval::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Tasks(args) => tasks::tasks(args),
         Command::Sample(args) => tasks::sample(args),
         Command::Verify(args) => verify::run(args),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
+use tra_lab::gather::Shown;
 use tra_lab::run_dir::RunDir;
 use tra_lab::train::{End, train};
 
@@ -159,6 +160,19 @@ impl Settings {
     }
 }
 
+/// Set when the user presses Ctrl-C: the step at hand is finished and saved. A second Ctrl-C ends
+/// the program at once; nothing half-written is ever visible.
+pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })?;
+    Ok(interrupted)
+}
+
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let overrides = args.settings.overrides();
@@ -188,20 +202,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
     };
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    // A second Ctrl-C ends the program at once; nothing half-written is ever visible.
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })?;
-
+    let interrupted = on_interrupt()?;
     let mut progress = Progress::new(&config, start.as_ref().map_or(0, |c| c.position.step));
     let outcome = train(&run, &config, &device, start, &interrupted, &mut progress);
     progress.finish();
     let outcome = outcome?;
     let place = run.path().display();
+    crate::report::write(
+        &format!("{} with {}", run.name(), config.model.attention.name()),
+        &[run.path()],
+        Some(&Shown::default()),
+        &run.report_path(),
+    )?;
     if let Some(evaluation) = &outcome.evaluation {
         show::print(&show::results_table(&evaluation.results))?;
     }

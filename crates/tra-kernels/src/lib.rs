@@ -11,5 +11,6 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod dropout;
+pub mod memory;
 pub mod random;
 pub mod tra;

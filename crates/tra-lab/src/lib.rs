@@ -4,6 +4,7 @@
 //!
 //! - [`train`]: the loop, readable top to bottom; [`run_dir`]: what it leaves on disk;
 //! - [`eval`]: how well a model does at any length;
+//! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
 //! - [`verify`]: proves that a model recorded elsewhere is the same model here.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -13,11 +14,14 @@ pub mod config;
 
 mod error;
 pub mod eval;
+pub mod gather;
 pub mod loss;
 pub mod optimizer;
 pub mod records;
+pub mod report;
 pub mod run_dir;
 pub mod schedule;
+pub mod sweep;
 pub mod train;
 pub mod verify;
 

@@ -327,14 +327,25 @@ impl RunDir {
         Ok(None)
     }
 
-    /// The step of the best evaluation, if its checkpoint is there.
-    pub fn best_step(&self) -> Result<Option<u64>, LabError> {
-        let newest = self.steps()?.last().copied();
-        let Some(newest) = newest else { return Ok(None) };
-        let training = self.path.join(CHECKPOINTS).join(folder(newest)).join(TRAINING);
-        let training = TensorFile::read(training)?;
-        let position = training.metadata.get(POSITION).and_then(|t| serde_json::from_str(t).ok());
-        Ok(position.and_then(|position: Position| position.best).map(|(step, _)| step))
+    /// Where the newest checkpoint stands, if there is one that says so.
+    pub fn position(&self) -> Result<Option<Position>, LabError> {
+        for step in self.steps()?.into_iter().rev() {
+            let training = self.path.join(CHECKPOINTS).join(folder(step)).join(TRAINING);
+            let Ok(training) = TensorFile::read(training) else { continue };
+            if let Some(Ok(position)) =
+                training.metadata.get(POSITION).map(|t| serde_json::from_str(t))
+            {
+                return Ok(Some(position));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The step of the best evaluation during training.
+    pub fn best_step(&self) -> Result<u64, LabError> {
+        let best = self.position()?.and_then(|position| position.best);
+        let reason = "has no evaluation during training, and so no best checkpoint";
+        best.map(|(step, _)| step).ok_or_else(|| LabError::run_dir(&self.path, reason))
     }
 
     fn load(&self, step: u64, weight_decay: f64, device: &Device) -> Result<Checkpoint, LabError> {

@@ -1,6 +1,6 @@
 //! Devices by name. The embedded CPU backend is always there; GPU backends are Cargo features.
 
-use burn::tensor::Device;
+pub use burn::tensor::Device;
 
 use crate::error::DeviceError;
 

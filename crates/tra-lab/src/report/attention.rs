@@ -2,7 +2,7 @@
 
 use super::scale::number;
 use super::series::Task;
-use super::text::{escape, plural, shorten};
+use super::text::{escape, percent, plural, shorten};
 use super::{HeadPicture, Picture, Run};
 
 /// Longer sequences are merged into this many rows and columns.
@@ -240,9 +240,9 @@ impl Stats {
     fn words(&self) -> String {
         let visible = self.length * (self.length + 1) / 2;
         let mut out = format!(
-            "{:.1} keys kept per query, {:.1}% of those visible",
+            "{:.1} keys kept per query, {} of those visible",
             self.kept as f64 / self.length as f64,
-            100.0 * self.kept as f64 / visible as f64,
+            percent(self.kept as f64 / visible as f64),
         );
         if self.counts && self.weight > 0.0 {
             out += &format!(

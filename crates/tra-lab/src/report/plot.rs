@@ -221,7 +221,10 @@ impl Plot {
     fn stretches(&self, frame: &Frame, width: f64) -> String {
         let mut out = String::new();
         for (row, stretch) in self.stretches.iter().enumerate() {
-            let (from, to) = (frame.x.at(stretch.from), frame.x.at(stretch.to));
+            let to = frame.x.at(stretch.to);
+            // What begins off the plot is shaded up to its edge.
+            let beyond = stretch.from < stretch.to && stretch.from <= self.x.low;
+            let from = if beyond { frame.left } else { frame.x.at(stretch.from) };
             let text_y = 11.0 + row as f64 * LINE_HEIGHT;
             let long = stretch.label.chars().count() as f64 * LETTER;
             // The label ends or starts at the line, whichever leaves it on the page.

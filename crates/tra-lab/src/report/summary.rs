@@ -66,7 +66,8 @@ fn outcome(task: &Task) -> String {
     };
     let items: String = task.series.iter().map(|series| item(task, series, &places)).collect();
     format!(
-        "<p class=\"headline\">{headline}</p>\n<p>Evaluated at {}:</p>\n<ul class=\"outcome\">\n{items}</ul>\n",
+        "<p class=\"headline\">{headline}</p>\n<p>Evaluated at {}:</p>\n\
+         <ul class=\"outcome\">\n{items}</ul>\n",
         plural(places.len(), "combination") + " of split and length",
     )
 }

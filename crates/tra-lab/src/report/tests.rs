@@ -96,3 +96,13 @@ fn the_page_stays_small() {
         assert!(page.len() < 2_000_000, "{} bytes at length {length}", page.len());
     }
 }
+
+#[test]
+fn tasks_stand_apart() {
+    let mut report = fixture::report();
+    report.runs[0].task = "copy".into();
+    let page = html(&report);
+    sound(&page);
+    assert_eq!(page.matches("<h3>copy</h3>").count(), 3);
+    assert_eq!(page.matches("<table>").count(), 2);
+}

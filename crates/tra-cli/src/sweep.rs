@@ -1,0 +1,159 @@
+//! `tra sweep`: a grid of runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use tra_lab::gather::Shown;
+use tra_lab::records::EvalResult;
+use tra_lab::run_dir::RunDir;
+use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
+
+use crate::show::{self, Progress};
+
+/// Train a grid of mechanisms x tasks x seeds
+///
+/// Skips what is done and goes on with what was cut. With --shard, several machines share the work
+/// over a common folder; two shards never do the same run.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra sweep configs/sweep-quick.toml
+  tra sweep configs/sweep-quick.toml --shard 0/4      # and 1/4, 2/4, 3/4 elsewhere
+  tra sweep configs/sweep-quick.toml --list
+
+docs/sweeps.md has manifests for a Slurm array and a Kubernetes indexed Job.")]
+pub struct Args {
+    /// The grid: out, attention, task, seeds, and a [run] table of settings
+    config: PathBuf,
+
+    /// Only part i of n, counted from 0
+    #[arg(long, value_name = "i/n")]
+    shard: Option<Shard>,
+
+    /// List the runs of the grid, or of the shard, and do nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    #[arg(long, default_value = "flex")]
+    device: String,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let device = tra_nn::device::by_name(&args.device)?;
+    let sweep = SweepConfig::read(&args.config)?;
+    let all = sweep.cells()?;
+    let shard = args.shard.unwrap_or(Shard { index: 0, of: 1 });
+    let mine: Vec<&Cell> = all.iter().skip(shard.index).step_by(shard.of).collect();
+    if args.list {
+        let names = mine.iter().map(|cell| format!("{}\n", cell.path.display()));
+        show::print(&names.collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interrupted = crate::train::on_interrupt()?;
+    for (number, cell) in mine.iter().enumerate() {
+        let done = one(cell, &format!("{}/{}", number + 1, mine.len()), &device, &interrupted)?;
+        if done == Done::Interrupted {
+            eprintln!("stopped; go on with: tra sweep {}", args.config.display());
+            return Ok(ExitCode::from(130));
+        }
+    }
+    finish(&sweep, &all)
+}
+
+/// Does one run under a progress bar.
+pub fn one(
+    cell: &Cell,
+    number: &str,
+    device: &tra_nn::device::Device,
+    interrupted: &AtomicBool,
+) -> Result<Done> {
+    let name = cell.path.file_name().unwrap_or_default().to_string_lossy();
+    let mut progress = Progress::labelled(format!("{number} {name}"), cell.config.steps, 0);
+    let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
+    progress.finish();
+    let done = done?;
+    match done {
+        Done::Before => eprintln!("{number} {name}: done before"),
+        Done::Elsewhere => eprintln!("{number} {name}: another process is at it"),
+        Done::Now | Done::Interrupted => {}
+    }
+    Ok(done)
+}
+
+/// Once every run of the grid is done, by whichever shard: the table and the page.
+fn finish(sweep: &SweepConfig, all: &[Cell]) -> Result<ExitCode> {
+    let mut rows = Vec::new();
+    for cell in all {
+        let Ok(run) = RunDir::open(&cell.path) else { return Ok(ExitCode::SUCCESS) };
+        let evaluation = run.evaluation()?;
+        if evaluation.results.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        rows.push((cell, evaluation.results));
+    }
+    show::print(&grid_table(&rows))?;
+    let paths: Vec<&PathBuf> = all.iter().map(|cell| &cell.path).collect();
+    let out = sweep.out.join("report.html");
+    crate::report::write("Sweep", &paths, Some(&Shown::default()), &out)?;
+    show::print(&format!("{}\n", out.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Exact match, mean and deviation over seeds: one line a task, split and length, and one column a
+/// mechanism.
+pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
+    let mut mechanisms: Vec<&str> = Vec::new();
+    let mut lines: Vec<(String, String, usize)> = Vec::new();
+    let task = |cell: &Cell| cell.config.task.build().map_or("", |task| task.name());
+    for (cell, results) in rows {
+        let mechanism = cell.config.model.attention.name();
+        if !mechanisms.contains(&mechanism) {
+            mechanisms.push(mechanism);
+        }
+        for r in results {
+            let line = (task(cell).to_string(), r.split.clone(), r.length);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    let mut text = format!("{:<12} {:<9} {:>7}", "task", "split", "length");
+    for mechanism in &mechanisms {
+        text += &format!(" {mechanism:>16}");
+    }
+    text.push('\n');
+    for (name, split, length) in &lines {
+        text += &format!("{name:<12} {split:<9} {length:>7}");
+        for mechanism in &mechanisms {
+            let of = |cell: &Cell| {
+                task(cell) == name && cell.config.model.attention.name() == *mechanism
+            };
+            let exact: Vec<f64> = rows
+                .iter()
+                .filter(|(cell, _)| of(cell))
+                .flat_map(|(_, results)| results)
+                .filter(|r| r.split == *split && r.length == *length)
+                .map(|r| r.exact_match)
+                .collect();
+            text += &format!(" {:>16}", mean_and_deviation(&exact));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn mean_and_deviation(values: &[f64]) -> String {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    match values.len() {
+        0 => "-".into(),
+        1 => show::percent(mean),
+        _ => {
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            format!("{} ± {:.1}", show::percent(mean), 100.0 * variance.sqrt())
+        }
+    }
+}

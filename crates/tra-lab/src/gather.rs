@@ -1,0 +1,130 @@
+//! From run directories to the data of a report.
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use tra_nn::{Decoder, Pass, Probe};
+use tra_tasks::{Task, draw};
+
+use crate::error::LabError;
+use crate::records::Metric;
+use crate::report::{HeadPicture, Picture, Report, Run};
+use crate::run_dir::RunDir;
+
+/// Which sequence the attention pictures show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// The split it is drawn from.
+    pub split: String,
+    /// Its number in the split.
+    pub index: u64,
+    /// Its length, or the nearest the task has below it.
+    pub length: usize,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self { split: "train".into(), index: 0, length: 48 }
+    }
+}
+
+/// Reads runs. `warn` hears of damaged checkpoints that were passed over.
+pub fn gather(
+    title: &str,
+    paths: &[impl AsRef<Path>],
+    shown: Option<&Shown>,
+    commands: Vec<String>,
+    device: &Device,
+    mut warn: impl FnMut(String),
+) -> Result<Report, LabError> {
+    let runs = paths.iter().map(|path| run(path.as_ref(), shown, device, &mut warn));
+    Ok(Report {
+        title: title.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        commands,
+        runs: runs.collect::<Result<_, _>>()?,
+    })
+}
+
+fn run(
+    path: &Path,
+    shown: Option<&Shown>,
+    device: &Device,
+    warn: &mut impl FnMut(String),
+) -> Result<Run, LabError> {
+    let dir = RunDir::open(path)?;
+    let config = dir.config()?;
+    let task = config.task.build()?;
+    let model = match dir.steps()?.is_empty() {
+        true => None,
+        false => Some(dir.newest_model(device, warn)?.1),
+    };
+    let picture = match (&model, shown) {
+        (Some(decoder), Some(shown)) => Some(picture(decoder, task.as_ref(), config.seed, shown)?),
+        _ => None,
+    };
+    let (mut steps, mut evaluations) = (Vec::new(), Vec::new());
+    for metric in dir.metrics()? {
+        match metric {
+            Metric::Step(record) => steps.push(record),
+            Metric::Evaluation(record) => evaluations.push(record),
+        }
+    }
+    let lengths = config.train_lengths(task.as_ref());
+    let parameters = model.map_or(0, |decoder| {
+        decoder.parameter_shapes().values().map(|shape| shape.iter().product::<usize>()).sum()
+    });
+    Ok(Run {
+        name: dir.name(),
+        attention: config.model.attention.name().into(),
+        task: task.name().into(),
+        unit: task.unit().into(),
+        seed: config.seed,
+        train_length: (lengths.from, lengths.to),
+        parameters,
+        settings: toml::to_string(&config).map_err(|e| LabError::Setting(e.to_string()))?,
+        steps,
+        evaluations,
+        results: dir.evaluation()?.results,
+        picture,
+    })
+}
+
+/// What every head of a model attends to in one sequence.
+fn picture(
+    decoder: &Decoder,
+    task: &dyn Task,
+    seed: u64,
+    shown: &Shown,
+) -> Result<Picture, LabError> {
+    let length = (0..=shown.length).rev().find(|length| task.check_length(*length).is_ok());
+    let length = length.unwrap_or(shown.length);
+    let sample = draw(task, &shown.split, (length, length), seed, shown.index)?;
+    let mut probe = Probe::new(decoder.layers.len(), 0.0);
+    let tokens = decoder.tokens(&[&sample.tokens]).map_err(tra_nn::Error::from)?;
+    decoder.forward(tokens, Pass::eval().with_probe(&mut probe));
+
+    let size = sample.tokens.len() * sample.tokens.len();
+    let host = |t: Option<Tensor<4>>| -> Vec<f32> {
+        t.map(|t| t.into_data_as::<f32>().iter::<f32>().collect()).unwrap_or_default()
+    };
+    let heads = decoder.config().heads;
+    let layers = probe.layers.into_iter().map(|layer| {
+        let keep = host(layer.keep.map(|keep| keep.float()));
+        let count = match layer.count {
+            Some(count) => host(Some(count)),
+            None => vec![0.0; heads * size],
+        };
+        let weights = host(layer.weights);
+        let head = |h: usize| HeadPicture {
+            keep: keep[h * size..][..size].iter().map(|k| *k != 0.0).collect(),
+            count: count[h * size..][..size].iter().map(|c| *c as u32).collect(),
+            weights: weights[h * size..][..size].to_vec(),
+        };
+        (0..heads).map(head).collect()
+    });
+    Ok(Picture {
+        tokens: sample.tokens.iter().map(|token| task.token_name(*token)).collect(),
+        layers: layers.collect(),
+    })
+}
