@@ -230,7 +230,7 @@ mod tests {
         let mut seen = 0;
         let result = evaluate(&decoder, flipflop().as_ref(), &question, |n| seen = n).unwrap();
         assert_eq!((result.sequences, seen), (100, 100));
-        assert_eq!(result.exact_match, 0.0);
+        assert!(result.exact_match < 0.1);
         assert!(result.token_error > 0.3, "{result:?}");
         let [low, high] = result.token_error_interval;
         assert!(low < result.token_error && result.token_error < high);

@@ -1,0 +1,226 @@
+//! Training repeats, resumes to the bit, and stops with a clear word when something is wrong.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use tra_lab::LabError;
+use tra_lab::config::RunConfig;
+use tra_lab::records::{EvaluationRecord, Metric, StepRecord};
+use tra_lab::run_dir::RunDir;
+use tra_lab::train::{End, Observer, Outcome, Pace, train};
+
+/// Says nothing, and may ask for a stop after a step.
+struct Silent<'a> {
+    stop_after: u64,
+    interrupted: &'a AtomicBool,
+}
+
+impl Observer for Silent<'_> {
+    fn step(&mut self, record: &StepRecord, _: &Pace) {
+        if record.step + 1 == self.stop_after {
+            self.interrupted.store(true, Ordering::SeqCst);
+        }
+    }
+    fn evaluating(&mut self, _: &str, _: u64, _: u64) {}
+    fn evaluated(&mut self, _: &EvaluationRecord) {}
+}
+
+const TINY: &str = "steps = 12\nbatch = 3\nlength = '4..20'\nlr = 1e-3\nsave_every = 4\n\
+    [eval]\nevery = 6\nsequences = 4\n[model]\nlayers = 2\nwidth = 12\nheads = 2\ndropout = 0.2\n";
+
+/// The tiny run, with further settings as `--set` takes them, one a line.
+fn config(extra: &str) -> RunConfig {
+    let set: Vec<String> = extra.lines().map(String::from).collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TINY).unwrap();
+    RunConfig::read(Some(file.path()), Vec::new(), &set).unwrap()
+}
+
+/// Trains from wherever the folder stands until `stop_after`, or to the end.
+fn go(path: &Path, config: &RunConfig, stop_after: u64) -> Result<Outcome, LabError> {
+    let device = Device::flex();
+    let run = match RunDir::open(path) {
+        Ok(run) => run,
+        Err(_) => RunDir::create(path, config)?,
+    };
+    let _lock = run.lock()?;
+    let start = run.newest(config.weight_decay, &device.clone().autodiff(), |_| {})?;
+    let at = start.as_ref().map_or(0, |c| c.position.step);
+    run.truncate_metrics(at)?;
+    let interrupted = AtomicBool::new(at + 1 == stop_after);
+    let mut observer = Silent { stop_after, interrupted: &interrupted };
+    train(&run, config, &device, start, &interrupted, &mut observer)
+}
+
+fn read(path: &Path, name: &str) -> Vec<u8> {
+    std::fs::read(path.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+const FINAL: [&str; 4] = [
+    "metrics.jsonl",
+    "eval.json",
+    "checkpoints/step-00000012/model.safetensors",
+    "checkpoints/step-00000012/training.safetensors",
+];
+
+#[test]
+fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
+    for attention in ["tra", "rope"] {
+        let config = config(&format!("model.attention.name={attention}\naccumulate=2"));
+        let folders = [1, 2, 2].map(|threads| {
+            let folder = tempfile::tempdir().unwrap();
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| go(folder.path(), &config, 0)).unwrap();
+            folder
+        });
+        for name in FINAL {
+            let first = read(folders[0].path(), name);
+            assert!(folders.iter().all(|f| read(f.path(), name) == first), "{attention}: {name}");
+        }
+    }
+}
+
+/// Stopped after any step and resumed, once or several times: the same files to the byte.
+#[test]
+fn a_resumed_run_is_the_run_that_was_never_interrupted() {
+    let config = config("");
+    let whole = tempfile::tempdir().unwrap();
+    go(whole.path(), &config, 0).unwrap();
+    for stops in [vec![1], vec![5], vec![8], vec![11], vec![2, 3, 7, 10]] {
+        let cut = tempfile::tempdir().unwrap();
+        for stop in &stops {
+            let outcome = go(cut.path(), &config, *stop).unwrap();
+            assert_eq!((outcome.end, outcome.position.step), (End::Interrupted, *stop));
+        }
+        go(cut.path(), &config, 0).unwrap();
+        for name in FINAL {
+            assert!(
+                read(cut.path(), name) == read(whole.path(), name),
+                "{stops:?}: {name} differs"
+            );
+        }
+    }
+}
+
+/// Any change to data, weights, dropout, loss or optimizer shows here. If a change is meant, the
+/// numbers are printed by the failing test.
+#[test]
+fn losses_of_the_first_ten_steps_are_pinned() {
+    for (attention, pinned) in [("tra", PINNED_TRA), ("rope", PINNED_ROPE)] {
+        let config = config(&format!("model.attention.name={attention}\nsteps=10\neval.every=0"));
+        let folder = tempfile::tempdir().unwrap();
+        go(folder.path(), &config, 0).unwrap();
+        let metrics = RunDir::open(folder.path()).unwrap().metrics().unwrap();
+        let losses: Vec<f64> = metrics
+            .iter()
+            .filter_map(|m| if let Metric::Step(s) = m { Some(s.loss) } else { None })
+            .collect();
+        let close = losses.iter().zip(pinned).all(|(a, b)| (a - b).abs() < 1e-4);
+        assert!(close && losses.len() == 10, "{attention}: {losses:.5?}");
+    }
+}
+
+const PINNED_TRA: [f64; 10] =
+    [1.78216, 1.80297, 1.74652, 1.70034, 1.70203, 1.67789, 1.64177, 1.65385, 1.68366, 1.64673];
+const PINNED_ROPE: [f64; 10] =
+    [1.80392, 1.79743, 1.74573, 1.70502, 1.69275, 1.67984, 1.64515, 1.65697, 1.66862, 1.63969];
+
+/// One batch of six, or two of three: the same but for rounding.
+#[test]
+fn accumulation_is_a_larger_batch() {
+    let losses = |extra: &str| {
+        let config = config(&format!("model.dropout=0.0\nsteps=5\n{extra}"));
+        let folder = tempfile::tempdir().unwrap();
+        go(folder.path(), &config, 0).unwrap();
+        let metrics = RunDir::open(folder.path()).unwrap().metrics().unwrap();
+        let records = metrics.into_iter().filter_map(|m| match m {
+            Metric::Step(s) => Some((s.loss, s.grad_norm, s.tokens)),
+            Metric::Evaluation(_) => None,
+        });
+        records.collect::<Vec<_>>()
+    };
+    let (whole, parts) = (losses("batch=6"), losses("batch=3\naccumulate=2"));
+    for (a, b) in whole.iter().zip(&parts) {
+        assert!((a.0 - b.0).abs() < 1e-4 && (a.1 / b.1 - 1.0).abs() < 1e-3, "{a:?} {b:?}");
+        assert_eq!(a.2, b.2);
+    }
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config("lr=1e30\nclip=0.0\nsave_every=1\nwarmup=0.0\nsteps=50\neval.every=0");
+    let text = go(folder.path(), &config, 0).unwrap_err().to_string();
+    for part in ["diverged", "at step", "checkpoint: step", "likely cause", "lower --lr"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(text.lines().count(), 1);
+}
+
+#[test]
+fn perfect_runs_stop_early_only_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config("eval.until_perfect=1\neval.every=2\nsteps=4");
+    let outcome = go(folder.path(), &config, 0).unwrap();
+    assert_eq!((outcome.end, outcome.position.step), (End::Finished, 4), "an untrained model");
+}
+
+#[test]
+fn only_the_newest_and_the_best_checkpoints_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config("save_every=1\nkeep=2\neval.every=0");
+    go(folder.path(), &config, 0).unwrap();
+    assert_eq!(RunDir::open(folder.path()).unwrap().steps().unwrap(), [11, 12]);
+}
+
+#[test]
+fn damage_is_named_and_the_older_checkpoint_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config("");
+    go(folder.path(), &config, 0).unwrap();
+    let run = RunDir::open(folder.path()).unwrap();
+    let steps = run.steps().unwrap();
+    assert!(steps.len() >= 2, "{steps:?}");
+    for file in ["model.safetensors", "training.safetensors"] {
+        let path = folder.path().join("checkpoints/step-00000012").join(file);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let mut warnings = Vec::new();
+        let device = Device::flex().autodiff();
+        let checkpoint = run.newest(0.01, &device, |w| warnings.push(w)).unwrap().unwrap();
+        assert_eq!(checkpoint.position.step, steps[steps.len() - 2]);
+        assert!(warnings[0].contains("checkpoint 12 is damaged"), "{warnings:?}");
+        std::fs::write(&path, whole).unwrap();
+    }
+    go(folder.path(), &config, 0).unwrap();
+}
+
+#[test]
+fn run_directories_that_cannot_be_used_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let config = config("steps=1\neval.every=0");
+    let text = RunDir::open(&path).unwrap_err().to_string();
+    assert!(text.contains("no run directory"), "{text}");
+    go(&path, &config, 0).unwrap();
+    let text = RunDir::create(&path, &config).unwrap_err().to_string();
+    assert!(text.contains("--resume"), "{text}");
+    let run = RunDir::open(&path).unwrap();
+    let _held = run.lock().unwrap();
+    let text = run.lock().unwrap_err().to_string();
+    assert!(text.contains("another process"), "{text}");
+
+    let file = path.join("config.toml");
+    let original = std::fs::read_to_string(&file).unwrap();
+    for (from, to, part) in [
+        ("version = 1", "version = 7", "version 7"),
+        ("version = 1\n", "", "no version"),
+        ("steps = 1", "stepz = 1", "stepz"),
+        ("steps = 1", "steps = = 1", "config.toml"),
+    ] {
+        std::fs::write(&file, original.replace(from, to)).unwrap();
+        let text = run.config().unwrap_err().to_string();
+        assert!(text.contains(part) && text.lines().count() == 1, "{text}");
+    }
+}
