@@ -39,6 +39,18 @@ impl Batch {
         Self { tokens, scored, real }
     }
 
+    /// Cuts the batch into at most `parts` of whole sequences, as even as can be, each only as long
+    /// as its longest sequence.
+    pub fn cut(&self, parts: usize) -> Vec<Self> {
+        let size = self.tokens.len().div_ceil(parts.max(1)).max(1);
+        let samples = self.tokens.iter().zip(&self.scored).map(|(tokens, scored)| {
+            let length = tokens.iter().rposition(|t| *t != PAD).map_or(0, |last| last + 1);
+            Sample { tokens: tokens[..length].to_vec(), scored: scored[..length].to_vec() }
+        });
+        let samples: Vec<Sample> = samples.collect();
+        samples.chunks(size).map(|part| Self::new(part.to_vec())).collect()
+    }
+
     /// How many tokens are scored.
     pub fn answers(&self) -> usize {
         self.scored.iter().flatten().filter(|scored| **scored).count()
@@ -134,6 +146,19 @@ mod tests {
         let lengths = |b: &[Batch]| b.iter().map(|b| b.real).sum::<usize>();
         assert_eq!(lengths(&parts), lengths(&whole));
         assert_eq!(parts.iter().map(Batch::answers).sum::<usize>(), whole[0].answers());
+    }
+
+    #[test]
+    fn cutting_keeps_every_token_in_order() {
+        let whole = &source(1, 7).step(0).unwrap()[0];
+        for parts in [1, 2, 4, 7, 9] {
+            let cut = whole.cut(parts);
+            assert!(cut.len() <= parts);
+            assert_eq!(cut.iter().map(|b| b.real).sum::<usize>(), whole.real);
+            assert_eq!(cut.iter().map(Batch::answers).sum::<usize>(), whole.answers());
+            let rows = cut.iter().flat_map(|b| &b.tokens);
+            assert!(rows.zip(&whole.tokens).all(|(a, b)| b.starts_with(a)));
+        }
     }
 
     /// A sequence alone gives the logits it gives among longer ones.

@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
+use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
 use tra_tasks::{Task, draw};
 
@@ -11,7 +12,7 @@ use crate::error::LabError;
 use crate::records::{EvalResult, wilson};
 
 /// Tokens in one forward pass, over all its sequences.
-const TOKENS: usize = 8192;
+const TOKENS: usize = 4096;
 
 /// Query-key pairs of one head held at once: 4M are 16 MB for each intermediate matrix.
 const PAIRS: usize = 1 << 22;
@@ -39,14 +40,24 @@ pub fn evaluate(
     let Question { split, lengths, sequences, seed } = question;
     let decoder = decoder.valid();
     let mut tally = Tally::default();
-    let mut samples = Vec::new();
-    for index in 0..*sequences {
-        samples.push(draw(task, split, (lengths.from, lengths.to), *seed, index)?);
-        let longest = samples.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-        if longest * (samples.len() + 1) > TOKENS || index + 1 == *sequences {
-            tally.add(&decoder, &Batch::new(std::mem::take(&mut samples)));
-            progress(index + 1);
+    let mut next = 0;
+    while next < *sequences {
+        // One batch for every thread, computed side by side and counted in order.
+        let mut batches = Vec::new();
+        while next < *sequences && batches.len() < rayon::current_num_threads() {
+            let mut samples = Vec::new();
+            let mut longest = 0;
+            while next < *sequences && longest * (samples.len() + 1) <= TOKENS {
+                let sample = draw(task, split, (lengths.from, lengths.to), *seed, next)?;
+                longest = longest.max(sample.tokens.len());
+                samples.push(sample);
+                next += 1;
+            }
+            batches.push(Batch::new(samples));
         }
+        let answered: Vec<_> = batches.par_iter().map(|batch| answers(&decoder, batch)).collect();
+        answered.iter().for_each(|answers| tally.add(answers));
+        progress(next);
     }
     Ok(tally.result(question))
 }
@@ -63,8 +74,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, decoder: &Decoder, batch: &Batch) {
-        let answers = answers(decoder, batch);
+    fn add(&mut self, answers: &[Vec<Answer>]) {
         for of_sequence in answers {
             let wrong = of_sequence.iter().filter(|answer| !answer.right).count() as u64;
             let loss: f64 = of_sequence.iter().map(|answer| answer.loss).sum();

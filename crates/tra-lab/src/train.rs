@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use burn::module::Module;
 use burn::tensor::Device;
+use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
 use tra_tasks::Task;
 
@@ -191,26 +193,29 @@ fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpo
     Ok(Checkpoint { decoder, optimizer, position: Position::default() })
 }
 
+/// A batch is cut into so many parts, which are computed side by side. The number is fixed, and not
+/// that of the cores, so that the result does not depend on the machine's.
+const PARTS: usize = 4;
+
 /// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
 /// cutting a batch into several changes nothing but rounding.
 fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64, Summed) {
-    let answers = batches.iter().map(Batch::answers).sum::<usize>().max(1) as f64;
-    let mut total = 0.0;
-    let mut summed: Option<Summed> = None;
-    for (part, batch) in (0..).zip(batches) {
-        let tokens = batch.tensor(0, batch.length(), decoder);
-        let pass = Pass::train(seed, step * batches.len() as u64 + part);
-        let logits = decoder.forward(tokens, pass);
-        let Some((sum, _)) = cross_entropy(logits, &batch.tokens, &batch.scored) else { continue };
+    let parts: Vec<Batch> = batches.iter().flat_map(|batch| batch.cut(PARTS)).collect();
+    let answers = parts.iter().map(Batch::answers).sum::<usize>().max(1) as f64;
+    let one = |(part, batch): (usize, &Batch)| {
+        // Leaves of its own, so that the graphs of two parts have nothing in common.
+        let decoder = decoder.clone().fork(&decoder.device());
+        let tokens = batch.tensor(0, batch.length(), &decoder);
+        let logits = decoder.forward(tokens, Pass::train_part(seed, step, part as u64));
+        let (sum, _) = cross_entropy(logits, &batch.tokens, &batch.scored)?;
         let loss = sum / answers;
-        let gradients = Summed::take(decoder, loss.backward());
-        total += f64::from(loss.into_scalar::<f32>());
-        summed = Some(match summed {
-            Some(before) => before.add(gradients),
-            None => gradients,
-        });
-    }
-    (total, summed.unwrap_or_else(|| Summed::zeros(decoder)))
+        let gradients = Summed::take(&decoder, loss.backward());
+        Some((f64::from(loss.into_scalar::<f32>()), gradients))
+    };
+    let computed: Vec<_> = parts.par_iter().enumerate().map(one).collect();
+    // Added up in the order of the parts, whichever was ready first.
+    let summed = computed.into_iter().flatten().reduce(|(a, x), (b, y)| (a + b, x.add(y)));
+    summed.unwrap_or_else(|| (0.0, Summed::zeros(decoder)))
 }
 
 fn test(

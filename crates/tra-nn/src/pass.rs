@@ -26,6 +26,12 @@ impl<'a> Pass<'a> {
         Self { dropout: Some(Stream::new(seed).fork_name("dropout").fork(step)), ..Self::default() }
     }
 
+    /// The same for one of several parts of a step's batch, each with dropout of its own.
+    pub fn train_part(seed: u64, step: u64, part: u64) -> Self {
+        let pass = Self::train(seed, step);
+        Self { dropout: pass.dropout.map(|stream| stream.fork_name("part").fork(part)), ..pass }
+    }
+
     /// The tokens that follow those already in `cache`, which takes them up.
     pub fn cached(cache: &'a mut Cache) -> Self {
         Self { cache: Some(cache), ..Self::default() }
