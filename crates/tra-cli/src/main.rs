@@ -27,7 +27,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Args),
-    Train(train::Args),
+    Train(Box<train::Args>),
     Eval(eval::Args),
     Report(report::Args),
     Sweep(sweep::Args),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }));
     let outcome = match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
-        Command::Train(args) => train::run(args),
+        Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(args),
         Command::Report(args) => report::run(args),
         Command::Sweep(args) => sweep::run(args),

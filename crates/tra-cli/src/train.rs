@@ -189,7 +189,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             run.write_config(&config)?;
             let training = device.clone().autodiff();
-            let start = run.newest(config.weight_decay, &training, show::warn)?;
+            let start = run.newest(config.optimizer(), &training, show::warn)?;
             run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
             (run, config, start, lock)
         }

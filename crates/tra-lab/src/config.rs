@@ -9,6 +9,7 @@ use tra_nn::{DecoderConfig, DropoutPlacement, Size};
 use tra_tasks::{Task, TaskConfig};
 
 use crate::error::LabError;
+use crate::optimizer::Settings;
 
 /// The layout of run directories this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -34,6 +35,8 @@ pub struct RunConfig {
     pub lr: f64,
     /// Share of the steps over which the learning rate rises; then it falls as a cosine to 0.
     pub warmup: f64,
+    /// How slowly AdamW's first and second moment follow the gradient.
+    pub betas: [f64; 2],
     /// Decoupled weight decay of AdamW.
     pub weight_decay: f64,
     /// The gradient is scaled down to this norm; 0 leaves it as it is.
@@ -61,6 +64,7 @@ impl Default for RunConfig {
             length: None,
             lr: 3e-4,
             warmup: 0.05,
+            betas: [0.9, 0.98],
             weight_decay: 0.01,
             clip: 1.0,
             save_every: 100,
@@ -259,6 +263,11 @@ impl RunConfig {
         Ok(config)
     }
 
+    /// Settings of the optimizer.
+    pub fn optimizer(&self) -> Settings {
+        Settings { betas: self.betas, weight_decay: self.weight_decay }
+    }
+
     /// Lengths of training sequences.
     pub fn train_lengths(&self, task: &dyn Task) -> Lengths {
         let split = task.splits()[0];
@@ -310,6 +319,9 @@ impl RunConfig {
             if !(value >= 0.0 && value.is_finite()) {
                 return wrong(format!("{name} must be 0 or more, not {value}"));
             }
+        }
+        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
+            return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
             return wrong("until_perfect needs evaluations in between: give eval.every".into());
@@ -387,6 +399,7 @@ mod tests {
             ("length = 7", "even"),
             ("lr = -1.0", "lr"),
             ("batch = 0", "batch"),
+            ("betas = [0.9, 1.5]", "betas"),
             ("version = 9", "version 9"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),

@@ -7,9 +7,16 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use tra_nn::Decoder;
 use tra_nn::checkpoint::HostTensor;
 
-const BETA1: f64 = 0.9;
-const BETA2: f64 = 0.999;
 const EPS: f64 = 1e-8;
+
+/// What AdamW does beside following the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// How slowly the first and the second moment follow the gradient.
+    pub betas: [f64; 2],
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
 
 /// Gradients of all parameters, flattened, in the order of the model's parameters.
 pub struct Summed(Vec<Tensor<1>>);
@@ -39,7 +46,7 @@ impl Summed {
     }
 
     /// Adds the gradients of another backward pass.
-    pub fn add(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self(self.0.into_iter().zip(other.0).map(|(a, b)| a + b).collect())
     }
 
@@ -56,17 +63,17 @@ impl Summed {
 /// The optimizer's memory: first and second moments of every parameter, flattened.
 #[derive(Clone, Debug)]
 pub struct AdamW {
-    weight_decay: f64,
+    settings: Settings,
     moments: Vec<[Tensor<1>; 2]>,
 }
 
 impl AdamW {
     /// Fresh moments for a model.
-    pub fn new(decoder: &Decoder, weight_decay: f64) -> Self {
+    pub fn new(decoder: &Decoder, settings: Settings) -> Self {
         let device = decoder.device().inner();
         let counts = counts(decoder);
         let zeros = |count: &usize| [(); 2].map(|()| Tensor::zeros([*count], &device));
-        Self { weight_decay, moments: counts.iter().map(zeros).collect() }
+        Self { settings, moments: counts.iter().map(zeros).collect() }
     }
 
     /// One step, number `step` from 0. `scale` multiplies the gradient (clipping).
@@ -78,11 +85,13 @@ impl AdamW {
         lr: f64,
         step: u64,
     ) -> Decoder {
+        let Settings { betas: [beta1, beta2], weight_decay } = self.settings;
         let t = i32::try_from(step + 1).unwrap_or(i32::MAX);
         decoder.map(&mut Update {
-            decay: 1.0 - lr * self.weight_decay,
-            rate: lr / (1.0 - BETA1.powi(t)),
-            second: (1.0 - BETA2.powi(t)).sqrt(),
+            betas: [beta1, beta2],
+            decay: 1.0 - lr * weight_decay,
+            rate: lr / (1.0 - beta1.powi(t)),
+            second: (1.0 - beta2.powi(t)).sqrt(),
             scale,
             moments: self.moments.iter_mut(),
             gradients: gradients.0.into_iter(),
@@ -103,7 +112,7 @@ impl AdamW {
     /// The moments from a checkpoint, or what is wrong with them.
     pub fn from_tensors(
         decoder: &Decoder,
-        weight_decay: f64,
+        settings: Settings,
         tensors: &BTreeMap<String, HostTensor>,
     ) -> Result<Self, String> {
         let device = decoder.device().inner();
@@ -124,7 +133,7 @@ impl AdamW {
                 read(format!("{index:05}.second"), count)?,
             ])
         });
-        Ok(Self { weight_decay, moments: moments.collect::<Result<_, String>>()? })
+        Ok(Self { settings, moments: moments.collect::<Result<_, String>>()? })
     }
 }
 
@@ -145,6 +154,7 @@ fn counts(decoder: &Decoder) -> Vec<usize> {
 }
 
 struct Update<'a> {
+    betas: [f64; 2],
     decay: f64,
     rate: f64,
     second: f64,
@@ -158,10 +168,11 @@ impl ModuleMapper for Update<'_> {
         let (Some(moments), Some(gradient)) = (self.moments.next(), self.gradients.next()) else {
             unreachable!("one gradient and two moments for every parameter");
         };
+        let [beta1, beta2] = self.betas;
         let gradient = gradient * self.scale;
         let [m, v] = moments.clone();
-        let m = m * BETA1 + gradient.clone() * (1.0 - BETA1);
-        let v = v * BETA2 + gradient.square() * (1.0 - BETA2);
+        let m = m * beta1 + gradient.clone() * (1.0 - beta1);
+        let v = v * beta2 + gradient.square() * (1.0 - beta2);
         *moments = [m.clone(), v.clone()];
         let step = m * self.rate / (v.sqrt() / self.second + EPS);
         param.map(|value| {
@@ -183,6 +194,8 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::{DecoderConfig, Pass};
 
+    const SETTINGS: Settings = Settings { betas: [0.9, 0.999], weight_decay: 0.1 };
+
     /// Against AdamW in plain f64 for one parameter over three steps.
     #[test]
     fn follows_the_formula() {
@@ -192,7 +205,7 @@ mod tests {
         let values = |d: &Decoder| d.parameters()[name].as_floats().unwrap().to_vec();
         let mut expected: Vec<f64> = values(&decoder).iter().map(|x| f64::from(*x)).collect();
         let (mut m, mut v) = (vec![0.0; expected.len()], vec![0.0; expected.len()]);
-        let mut adam = AdamW::new(&decoder, 0.1);
+        let mut adam = AdamW::new(&decoder, SETTINGS);
         for step in 0..3 {
             let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
             let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
@@ -219,14 +232,14 @@ mod tests {
     fn moments_come_back_to_the_bit_and_other_models_are_refused() {
         let device = Device::flex().autodiff();
         let decoder = DecoderConfig::new(5, 1, 8, 2).init_seeded(1, &device).unwrap();
-        let mut adam = AdamW::new(&decoder, 0.1);
+        let mut adam = AdamW::new(&decoder, SETTINGS);
         let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
         let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
         let summed = Summed::take(&decoder, loss.backward());
         let decoder = adam.step(decoder, summed, 1.0, 0.01, 0);
         let tensors = adam.tensors();
-        assert_eq!(AdamW::from_tensors(&decoder, 0.1, &tensors).unwrap().tensors(), tensors);
+        assert_eq!(AdamW::from_tensors(&decoder, SETTINGS, &tensors).unwrap().tensors(), tensors);
         let other = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &device).unwrap();
-        assert!(AdamW::from_tensors(&other, 0.1, &tensors).is_err());
+        assert!(AdamW::from_tensors(&other, SETTINGS, &tensors).is_err());
     }
 }

@@ -27,7 +27,7 @@ use tra_nn::checkpoint::TensorFile;
 
 use crate::config::{Override, RunConfig};
 use crate::error::LabError;
-use crate::optimizer::AdamW;
+use crate::optimizer::{AdamW, Settings};
 use crate::records::{Evaluation, Metric};
 
 const CONFIG: &str = "config.toml";
@@ -312,12 +312,12 @@ impl RunDir {
     /// The newest checkpoint that can be gone on from, if there is any.
     pub fn newest(
         &self,
-        weight_decay: f64,
+        settings: Settings,
         device: &Device,
         mut warn: impl FnMut(String),
     ) -> Result<Option<Checkpoint>, LabError> {
         for step in self.steps()?.into_iter().rev() {
-            match self.load(step, weight_decay, device) {
+            match self.load(step, settings, device) {
                 Ok(checkpoint) => return Ok(Some(checkpoint)),
                 Err(error) => {
                     warn(format!("checkpoint {step} is damaged and passed over: {error}"))
@@ -348,7 +348,7 @@ impl RunDir {
         best.map(|(step, _)| step).ok_or_else(|| LabError::run_dir(&self.path, reason))
     }
 
-    fn load(&self, step: u64, weight_decay: f64, device: &Device) -> Result<Checkpoint, LabError> {
+    fn load(&self, step: u64, settings: Settings, device: &Device) -> Result<Checkpoint, LabError> {
         let folder = self.path.join(CHECKPOINTS).join(folder(step));
         let decoder = Decoder::load(folder.join(MODEL), device)?;
         let training = TensorFile::read(folder.join(TRAINING))?;
@@ -358,7 +358,7 @@ impl RunDir {
             return Err(damaged("does not say where the run stands".into()));
         };
         let optimizer =
-            AdamW::from_tensors(&decoder, weight_decay, &training.tensors).map_err(damaged)?;
+            AdamW::from_tensors(&decoder, settings, &training.tensors).map_err(damaged)?;
         Ok(Checkpoint { decoder, optimizer, position })
     }
 }

@@ -135,7 +135,7 @@ pub fn run_cell(
         return Ok(Done::Before);
     }
     let training = device.clone().autodiff();
-    let start = run.newest(cell.config.weight_decay, &training, warn)?;
+    let start = run.newest(cell.config.optimizer(), &training, warn)?;
     run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
     let outcome = train(&run, &cell.config, device, start, interrupted, observer)?;
     Ok(if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now })

@@ -189,7 +189,7 @@ pub fn train(
 
 fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
     let decoder = config.model.decoder(task.vocab())?.init_seeded(config.seed, device)?;
-    let optimizer = AdamW::new(&decoder, config.weight_decay);
+    let optimizer = AdamW::new(&decoder, config.optimizer());
     Ok(Checkpoint { decoder, optimizer, position: Position::default() })
 }
 
@@ -214,7 +214,7 @@ fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64
     };
     let computed: Vec<_> = parts.par_iter().enumerate().map(one).collect();
     // Added up in the order of the parts, whichever was ready first.
-    let summed = computed.into_iter().flatten().reduce(|(a, x), (b, y)| (a + b, x.add(y)));
+    let summed = computed.into_iter().flatten().reduce(|(a, x), (b, y)| (a + b, x.plus(y)));
     summed.unwrap_or_else(|| (0.0, Summed::zeros(decoder)))
 }
 

@@ -45,7 +45,7 @@ fn go(path: &Path, config: &RunConfig, stop_after: u64) -> Result<Outcome, LabEr
         Err(_) => RunDir::create(path, config)?,
     };
     let _lock = run.lock()?;
-    let start = run.newest(config.weight_decay, &device.clone().autodiff(), |_| {})?;
+    let start = run.newest(config.optimizer(), &device.clone().autodiff(), |_| {})?;
     let at = start.as_ref().map_or(0, |c| c.position.step);
     run.truncate_metrics(at)?;
     let interrupted = AtomicBool::new(at + 1 == stop_after);
@@ -188,7 +188,8 @@ fn damage_is_named_and_the_older_checkpoint_is_used() {
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let mut warnings = Vec::new();
         let device = Device::flex().autodiff();
-        let checkpoint = run.newest(0.01, &device, |w| warnings.push(w)).unwrap().unwrap();
+        let checkpoint =
+            run.newest(config.optimizer(), &device, |w| warnings.push(w)).unwrap().unwrap();
         assert_eq!(checkpoint.position.step, steps[steps.len() - 2]);
         assert!(warnings[0].contains("checkpoint 12 is damaged"), "{warnings:?}");
         std::fs::write(&path, whole).unwrap();
