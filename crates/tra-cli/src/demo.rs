@@ -86,3 +86,20 @@ pub fn run(args: Args) -> Result<ExitCode> {
     show::print(&format!("open {} to look at it\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The demo itself takes minutes; that its settings are sound takes none.
+    #[test]
+    fn the_grid_is_sound() {
+        let grid: SweepConfig = toml::from_str(GRID).unwrap();
+        let cells = grid.cells().unwrap();
+        let names: Vec<_> = cells.iter().map(|c| c.config.model.attention.name()).collect();
+        assert_eq!(names, ["tra", "rope"]);
+        let task = cells[0].config.task.build().unwrap();
+        let trained = cells[0].config.train_lengths(task.as_ref()).to;
+        assert!(FAR.iter().all(|(times, _)| task.check_length(times * trained).is_ok()));
+    }
+}

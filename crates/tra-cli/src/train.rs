@@ -202,8 +202,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
     };
 
+    let done = start.as_ref().map_or(0, |c| c.position.step);
+    if done >= config.steps {
+        let text =
+            format!("nothing left to do: all {done} steps are taken; go on with more --steps\n");
+        show::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+
     let interrupted = on_interrupt()?;
-    let mut progress = Progress::new(&config, start.as_ref().map_or(0, |c| c.position.step));
+    let mut progress = Progress::new(&config, done);
     let outcome = train(&run, &config, &device, start, &interrupted, &mut progress);
     progress.finish();
     let outcome = outcome?;

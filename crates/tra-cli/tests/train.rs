@@ -161,6 +161,7 @@ fn the_commands_of_the_issue_work_as_typed() {
     run(&new_run(&rope_run, &["--attention", "rope", "--steps", "6"]));
     ok(&["train", "--resume", a, "--steps", "9"]);
     assert!(model(&tra_run, 9).exists());
+    assert!(ok(&["train", "--resume", a]).contains("nothing left to do"));
     let out = ok(&["eval", a, "--split", "iid,sparse,dense", "--sequences", "5", "--json"]);
     let value: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value["results"].as_array().unwrap().len(), 3);
