@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
 /// Threshold Relative Attention: attention that keeps working on sequences far longer than those
 /// it was trained on.
 #[derive(Parser)]
-#[command(name = "tra", version, max_term_width = 100)]
+#[command(name = "tra", version, max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

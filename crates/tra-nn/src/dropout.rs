@@ -20,7 +20,7 @@ pub enum DropoutPlacement {
 
 /// Dropout of one attention layer at one step.
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionDropout {
+pub(crate) struct AttentionDropout {
     pub(crate) rate: f64,
     pub(crate) placement: DropoutPlacement,
     pub(crate) stream: Stream,

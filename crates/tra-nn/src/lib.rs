@@ -46,7 +46,7 @@ pub use block::{Block, Mlp};
 pub use cache::{Cache, LayerCache};
 pub use config::{DecoderConfig, Size};
 pub use decoder::Decoder;
-pub use dropout::{AttentionDropout, DropoutPlacement};
+pub use dropout::DropoutPlacement;
 pub use error::{CheckpointError, ConfigError, DeviceError, Error, Mismatch, TokenError};
 pub use generate::{Continuation, Generate};
 pub use init::WeightInit;

@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-/// Visits every parameter with `$take(place, param)`, which may give something to collect.
+/// Collects something of every parameter under its reference name.
 struct Walk<'a, T> {
     place: Place,
     found: BTreeMap<String, T>,
