@@ -108,7 +108,8 @@ pub struct LayerProbe {
     pub margin: f32,
     /// Pairs for which the outcome of the threshold is reversed.
     pub flip: Vec<Pair>,
-    /// Visible pairs with a score within `margin` of 0, and that score.
+    /// Visible pairs with a score within `margin` of 0, and that score. A score of exactly 0, as of
+    /// a zero vector, is no matter of rounding and not among them.
     pub near: Vec<(Pair, f32)>,
     /// Which keys take part, `[batch, heads, queries, keys]`.
     pub keep: Option<Tensor<4, Bool>>,
@@ -128,6 +129,7 @@ impl LayerProbe {
     ) -> Tensor<4, Bool> {
         let shape = scores.dims();
         let near = scores.clone().abs().lower_equal_elem(self.margin).bool_and(visible.clone());
+        let near = near.bool_and(scores.clone().not_equal_elem(0.0));
         let at = |[batch, head, query, key]: [usize; 4]| Pair { batch, head, query, key };
         let near = near.int().into_data_as::<i64>();
         let scores = scores.to_data_as::<f32>();

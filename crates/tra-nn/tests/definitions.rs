@@ -129,7 +129,10 @@ fn every_mechanism_computes_its_formula() {
             Tensor::<4>::from_data(normals(Stream::new(5), tag, shape), (&device, DType::F64))
         };
         let shape = [BATCH, HEADS, LENGTH, DIM];
-        let (q, k, v) = (tensor(0, shape), tensor(1, shape), tensor(2, shape));
+        // Zero vectors: their scores are exactly 0, which is not positive.
+        let zero_at = |t: Tensor<4>, at: usize| t.slice_fill([0..BATCH, 0..HEADS, at..at + 1], 0.0);
+        let (q, k) = (zero_at(tensor(0, shape), 7), zero_at(tensor(1, shape), 3));
+        let v = tensor(2, shape);
         let hidden = tensor(3, [1, BATCH, LENGTH, WIDTH]).squeeze_dim::<3>(0);
         let heads = Heads { q: q.clone(), k: k.clone(), v: v.clone(), hidden: hidden.clone() };
         let context = LayerPass::eval().context(0.0, DropoutPlacement::Logits);

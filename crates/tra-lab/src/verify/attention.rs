@@ -62,7 +62,7 @@ pub(super) fn verify(
         contents: format!(
             "attention: batch {batch}, heads {heads}, length {length}, head_dim {dim}"
         ),
-        near_threshold: NearThreshold::new(&near, followed),
+        near_threshold: NearThreshold { pairs: near.len(), followed },
         tensors,
     })
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde::Serialize;
 use tra_nn::checkpoint::TensorFile;
-use tra_nn::{CheckpointError, Error as NnError, Mismatch, Pair, TokenError};
+use tra_nn::{CheckpointError, Error as NnError, Mismatch, TokenError};
 
 pub use compare::{Check, Tolerance};
 
@@ -43,18 +43,11 @@ pub struct Verdict {
 /// Pairs of query and key whose score is within rounding of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NearThreshold {
-    /// How many there are. A score of exactly 0, as of a zero vector, is dropped everywhere and
-    /// does not count.
+    /// How many there are. A score of exactly 0, as of a zero vector, is no matter of rounding: it
+    /// must be dropped, and does not count.
     pub pairs: usize,
     /// How many of them fell the other way here, and were made to follow the recording.
     pub followed: usize,
-}
-
-impl NearThreshold {
-    fn new<'a>(near: impl IntoIterator<Item = &'a (Pair, f32)>, followed: usize) -> Self {
-        let pairs = near.into_iter().filter(|(_, score)| *score != 0.0).count();
-        Self { pairs: pairs.max(followed), followed }
-    }
 }
 
 impl Verdict {

@@ -81,6 +81,7 @@ pub(super) fn verify(
         .collect();
     tensors.extend(Check::gradients(&gradients, tolerance));
 
+    let pairs = probe.layers.iter().map(|layer| layer.near.len()).sum();
     let name = config.attention.name();
     let tra_nn::DecoderConfig { layers, width, heads, vocab, .. } = config;
     Ok(Verdict {
@@ -88,10 +89,7 @@ pub(super) fn verify(
         contents: format!(
             "decoder: {name}, layers {layers}, width {width}, heads {heads}, vocab {vocab}, tokens {batch} x {length}"
         ),
-        near_threshold: NearThreshold::new(
-            probe.layers.iter().flat_map(|layer| &layer.near),
-            flips.len(),
-        ),
+        near_threshold: NearThreshold { pairs, followed: flips.len() },
         tensors,
     })
 }
