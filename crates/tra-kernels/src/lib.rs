@@ -6,6 +6,7 @@
 //!   It is the yardstick for every faster implementation and is never optimised;
 //! - [`random`]: the counter-based generator behind weight initialisation, tasks and dropout, so
 //!   that every draw is a function of a seed and a position, never of the order of execution;
+//! - [`memory`]: keeping freed memory for the next training step;
 //! - [`dropout`]: which elements a dropout site drops, rebuilt anywhere from (seed, step, site).
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

@@ -71,7 +71,7 @@ pub struct EvalResult {
 pub struct Evaluation {
     /// Steps the model was trained for.
     pub step: u64,
-    /// The best results so far for every split and length.
+    /// The newest results for every split and length.
     pub results: Vec<EvalResult>,
 }
 

@@ -161,17 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn shards_share_the_grid_out_without_overlap() {
+    fn every_run_has_a_folder_of_its_own_and_shards_are_checked() {
         let cells = grid().cells().unwrap();
         assert_eq!(cells.len(), 12);
         let mut names: Vec<_> = cells.iter().map(|cell| cell.path.clone()).collect();
         names.dedup();
         assert_eq!(names.len(), 12);
         assert_eq!(cells[0].config.steps, 5);
-        for of in [1, 2, 5, 20] {
-            let owners = |k: usize| (0..of).filter(|index| k % of == *index).count();
-            assert!((0..12).all(|k| owners(k) == 1));
-        }
         assert_eq!("1/4".parse(), Ok(Shard { index: 1, of: 4 }));
         for bad in ["4/4", "x/4", "1", "1/0", "-1/4"] {
             assert!(bad.parse::<Shard>().is_err(), "{bad}");
