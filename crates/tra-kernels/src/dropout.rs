@@ -30,6 +30,16 @@ impl Dropout {
         }
     }
 
+    /// An element is dropped when its hash is below this.
+    pub(crate) fn threshold(&self) -> u32 {
+        self.threshold
+    }
+
+    /// What stays is multiplied by this.
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
     /// The pattern of one row.
     pub fn row(&self, row: u64) -> DropoutRow {
         DropoutRow { key: (self.stream.bits(row) >> 32) as u32, dropout: *self }
@@ -55,6 +65,11 @@ pub struct DropoutRow {
 }
 
 impl DropoutRow {
+    /// What tells the hashes of this row from those of others.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
     /// What the element in `column` is multiplied by: 0 where it is dropped.
     pub fn factor(&self, column: u32) -> f32 {
         if hash(column.wrapping_mul(0x9E37_79B9) ^ self.key) < self.dropout.threshold {

@@ -11,7 +11,10 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod attention;
 pub mod dropout;
 pub mod memory;
 pub mod random;
+mod scratch;
+pub mod simd;
 pub mod tra;

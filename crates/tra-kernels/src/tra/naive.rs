@@ -85,10 +85,17 @@ pub struct Gradients {
 /// assert_eq!(one.out, [20.0, 0.0]);
 /// ```
 pub fn forward(head: Head, inputs: Inputs<'_>) -> Forward {
-    let Head { queries, keys, dim, eps } = head;
-    let q = normalise(inputs.q, dim, eps);
-    let k = normalise(inputs.k, dim, eps);
+    let (q, k) = normalised(head, inputs);
+    attend(head, Inputs { q: &q, k: &k, ..inputs }, None)
+}
+
+/// What comes after the norm: `q` and `k` are taken as they are. `factor`, queries x keys, is what
+/// dropout multiplies the logits by.
+pub fn attend(head: Head, inputs: Inputs<'_>, factor: Option<&[f64]>) -> Forward {
+    let Head { queries, keys, dim, .. } = head;
+    let (q, k) = (inputs.q, inputs.k);
     let scale = 1.0 / (dim as f64).sqrt();
+    let factor = |at: usize| factor.map_or(1.0, |f| f[at]);
 
     let mut f = Forward {
         score: vec![0.0; queries * keys],
@@ -110,7 +117,8 @@ pub fn forward(head: Head, inputs: Inputs<'_>) -> Forward {
             f.count[row + j] = kept;
         }
         let d = log_sigmoid(inputs.gate[i]);
-        let logit = |j: usize| f.score[row + j] + d * f64::from(f.count[row + j]);
+        let logit =
+            |j: usize| (f.score[row + j] + d * f64::from(f.count[row + j])) * factor(row + j);
         let keeps = |j: &usize| f.keep[row + j];
         let max = (0..visible).filter(keeps).map(logit).fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = (0..visible).filter(keeps).map(|j| (logit(j) - max).exp()).sum();
@@ -128,9 +136,26 @@ pub fn forward(head: Head, inputs: Inputs<'_>) -> Forward {
 ///
 /// `keep` and `count` are piecewise constant, so no gradient flows through them.
 pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -> Gradients {
-    let Head { queries, keys, dim, eps } = head;
-    let q = normalise(inputs.q, dim, eps);
-    let k = normalise(inputs.k, dim, eps);
+    let (q, k) = normalised(head, inputs);
+    let g = attend_backward(head, Inputs { q: &q, k: &k, ..inputs }, f, grad_out, None);
+    let Head { dim, eps, .. } = head;
+    Gradients {
+        q: normalise_backward(inputs.q, &g.q, dim, eps),
+        k: normalise_backward(inputs.k, &g.k, dim, eps),
+        ..g
+    }
+}
+
+/// The same for [`attend`].
+pub fn attend_backward(
+    head: Head,
+    inputs: Inputs<'_>,
+    f: &Forward,
+    grad_out: &[f64],
+    factor: Option<&[f64]>,
+) -> Gradients {
+    let Head { queries, keys, dim, .. } = head;
+    let (q, k) = (inputs.q, inputs.k);
     let scale = 1.0 / (dim as f64).sqrt();
 
     let mut dq = vec![0.0; queries * dim];
@@ -144,6 +169,7 @@ pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -
         for j in (0..keys).filter(|j| f.keep[i * keys + j]) {
             let p = f.weights[i * keys + j];
             let da = p * (dot(g, &inputs.v[j * dim..][..dim]) - mean);
+            let da = da * factor.map_or(1.0, |f| f[i * keys + j]);
             dd += da * f64::from(f.count[i * keys + j]);
             for t in 0..dim {
                 dv[j * dim + t] += p * g[t];
@@ -153,12 +179,11 @@ pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -
         }
         dgate[i] = dd * sigmoid(-inputs.gate[i]);
     }
-    Gradients {
-        q: normalise_backward(inputs.q, &dq, dim, eps),
-        k: normalise_backward(inputs.k, &dk, dim, eps),
-        v: dv,
-        gate: dgate,
-    }
+    Gradients { q: dq, k: dk, v: dv, gate: dgate }
+}
+
+fn normalised(head: Head, inputs: Inputs<'_>) -> (Vec<f64>, Vec<f64>) {
+    (normalise(inputs.q, head.dim, head.eps), normalise(inputs.k, head.dim, head.eps))
 }
 
 /// RMS norm of every row of `dim` numbers, without a learned scale.

@@ -1,0 +1,403 @@
+//! Gradients. Scores and weights are computed anew, tile by tile, in the order of the forward pass
+//! and up to where it stopped.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::far::far_pairs;
+use super::forward::pack_queries;
+use super::horizon::Bounds;
+use super::logits::{Lanes, Walk};
+use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
+use super::views::RowsOut;
+use super::{Bias, Inputs, Rows, Rule, Saved};
+use crate::scratch::with_scratch;
+use crate::simd::{Simd, kernel};
+
+/// Gradients with respect to the inputs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gradients {
+    /// Of the queries, `[batch, queries, heads, dim]`.
+    pub q: Vec<f32>,
+    /// Of the keys, `[batch, keys, heads, dim]`.
+    pub k: Vec<f32>,
+    /// Of the values, `[batch, keys, heads, dim]`.
+    pub v: Vec<f32>,
+    /// TRA: of the gate before log-sigmoid, `[batch, queries, heads]`. Dense with
+    /// [`Bias::Steps`]: of these, `[batch, keys, heads]`. Else empty.
+    pub rule: Vec<f32>,
+}
+
+/// Gradients of `sum(grad * out)`, where [`forward`](super::forward()) gave `out` and `saved` for
+/// the same inputs. `out` is `[batch, queries, heads, dim]`.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>) -> Gradients {
+    let shape = inputs.shape;
+    assert!(inputs.isa.is_available(), "this machine has no {}", inputs.isa);
+    assert_eq!(saved.shift.len(), shape.all_queries(), "what was saved has another size");
+    let (queries, keys) = (shape.all_queries(), shape.batch * shape.heads * shape.keys);
+    let tra = matches!(inputs.rule, Rule::Tra { .. });
+    let steps = matches!(inputs.rule, Rule::Dense(Bias::Steps(_)));
+    let mut gradients = Gradients {
+        q: vec![0.0; queries * shape.dim],
+        k: vec![0.0; keys * shape.dim],
+        v: vec![0.0; keys * shape.dim],
+        rule: vec![
+            0.0;
+            if tra {
+                queries
+            } else if steps {
+                keys
+            } else {
+                0
+            }
+        ],
+    };
+    if shape.all_queries() * shape.dim == 0 {
+        return gradients;
+    }
+    let Gradients { q, k, v, rule } = &mut gradients;
+    let dq = RowsOut::new(q, shape.query_rows(), shape.dim);
+    let dk = RowsOut::new(k, shape.key_rows(), shape.dim);
+    let dv = RowsOut::new(v, shape.key_rows(), shape.dim);
+    let rule_rows = if tra { shape.query_rows() } else { shape.key_rows() };
+    let drule = RowsOut::new(rule, rule_rows, usize::from(tra || steps));
+    let pass = Pass {
+        inputs,
+        saved,
+        out: Rows::by_token(out, shape.query_rows(), shape.dim),
+        grad,
+        dq,
+        dgate: tra.then_some(drule),
+    };
+
+    // Several pieces a head, where there are few heads: each sums the gradients of the keys it
+    // read by itself. How many depends on the shape alone.
+    let (heads, tiles) = (shape.batch * shape.heads, shape.queries.div_ceil(QUERIES));
+    let pieces = 8usize.div_ceil(heads).min(tiles);
+    let each = tiles.div_ceil(pieces);
+    let jobs = (0..heads * pieces).into_par_iter().map(|job| {
+        let (head, piece) = (job / pieces, job % pieces);
+        let at = [head / shape.heads, head % shape.heads];
+        let queries = (piece * each * QUERIES).min(shape.queries)
+            ..((piece + 1) * each * QUERIES).min(shape.queries);
+        pass.piece(at, queries)
+    });
+    let computed: Vec<Piece> = jobs.collect();
+    (0..heads).into_par_iter().for_each(|head| {
+        let at = [head / shape.heads, head % shape.heads];
+        let width = padded(shape.dim);
+        let scale = shape.scale();
+        for piece in &computed[head * pieces..(head + 1) * pieces] {
+            for (i, j) in piece.keys.clone().enumerate() {
+                // SAFETY: each head is written by one job.
+                let (dk, dv) = unsafe { (dk.row(at, j), dv.row(at, j)) };
+                dk.iter_mut().zip(&piece.dk[i * width..]).for_each(|(to, x)| *to += x * scale);
+                dv.iter_mut().zip(&piece.dv[i * width..]).for_each(|(to, x)| *to += x);
+                if steps {
+                    // SAFETY: as above.
+                    let to = unsafe { drule.row(at, j) };
+                    to[0] += piece.dsteps[i];
+                }
+            }
+        }
+    });
+    gradients
+}
+
+/// What one piece of a head contributes to the gradients of the keys it read.
+struct Piece {
+    keys: Range<usize>,
+    /// Rows of the padded width.
+    dk: Vec<f32>,
+    dv: Vec<f32>,
+    dsteps: Vec<f32>,
+}
+
+struct Pass<'a> {
+    inputs: &'a Inputs<'a>,
+    saved: &'a Saved,
+    out: Rows<'a>,
+    grad: Rows<'a>,
+    dq: RowsOut<'a>,
+    dgate: Option<RowsOut<'a>>,
+}
+
+impl Pass<'_> {
+    fn piece(&self, at: [usize; 2], queries: Range<usize>) -> Piece {
+        let (inputs, shape) = (self.inputs, self.inputs.shape);
+        let stops = queries.clone().map(|i| self.saved.stop[shape.query_index(at, i)] as usize);
+        // Behind the horizon there are still the keys that dropout leaves.
+        let oldest = if inputs.dropout.is_some() { 0 } else { stops.min().unwrap_or(0) };
+        let keys = oldest..if queries.is_empty() { oldest } else { shape.position(queries.end) };
+        let size = keys.len() * padded(shape.dim);
+        let mut piece =
+            Piece { dk: vec![0.0; size], dv: vec![0.0; size], dsteps: vec![0.0; keys.len()], keys };
+        for from in queries.step_by(QUERIES) {
+            self.tile(at, from, &mut piece);
+        }
+        piece
+    }
+
+    fn tile(&self, at: [usize; 2], from: usize, piece: &mut Piece) {
+        let (inputs, shape) = (self.inputs, self.inputs.shape);
+        let (dim, width) = (shape.dim, padded(shape.dim));
+        let (rows, block) = (QUERIES * width, KEYS * width);
+        let sizes = [rows, rows, rows, rows, rows, KEYS * QUERIES, KEYS * QUERIES, block, block];
+        with_scratch(sizes, |[q, qt, g, gt, dq, weights, ds, keys, values]| {
+            let norms = pack_queries(inputs, at, from, q);
+            transpose(q, dim, qt);
+            let lanes = Lanes::new(inputs, at, from, &norms, Bounds::default());
+            let n = lanes.queries;
+            pack((from..from + n).map(|i| self.grad.row(at, i)), dim, g);
+            g[n * width..rows].fill(0.0);
+            transpose(g, dim, gt);
+            dq.fill(0.0);
+            // Lanes without a query weigh nothing: e^-1e30.
+            let mut row = [[1e30; QUERIES], [0.0; QUERIES], [0.0; QUERIES]];
+            let mut stop = [usize::MAX; QUERIES];
+            for i in 0..n {
+                let index = shape.query_index(at, from + i);
+                let dot = dot16(&g[i * width..][..dim], self.out.row(at, from + i));
+                row[0][i] = self.saved.shift[index];
+                row[1][i] = self.saved.inverse_sum[index];
+                row[2][i] = dot;
+                stop[i] = self.saved.stop[index] as usize;
+            }
+            let [shift, inverse_sum, mean] = row;
+            let mut tile = Tile {
+                inputs,
+                at,
+                lanes,
+                shift,
+                inverse_sum,
+                mean,
+                stop,
+                drow: [0.0; QUERIES],
+                q,
+                qt,
+                g,
+                gt,
+                dq,
+                weights,
+                ds,
+                keys,
+                values,
+                piece,
+            };
+            // SAFETY: the instruction set was checked when the pass began.
+            unsafe { run_tile(inputs.isa, &mut tile) };
+            let Tile { lanes, drow, dq, piece, .. } = tile;
+            let scale = shape.scale();
+            for i in 0..n {
+                // SAFETY: each query belongs to one piece.
+                let row = unsafe { self.dq.row(at, from + i) };
+                for (to, from) in row.iter_mut().zip(&dq[i * width..]) {
+                    *to = from * scale;
+                }
+                match self.dgate {
+                    // Through log-sigmoid: its slope is 1 - e^d.
+                    // SAFETY: as above.
+                    Some(dgate) => unsafe {
+                        dgate.row(at, from + i)[0] = drow[i] * -lanes.d[i].exp_m1();
+                    },
+                    // The query's own part of the bias is taken away.
+                    None => piece.dsteps[lanes.first + i - piece.keys.start] -= drow[i],
+                }
+            }
+        });
+    }
+}
+
+/// In 16 sums, which compilers turn into vectors.
+fn dot16(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; 16];
+    for (a, b) in a.chunks(16).zip(b.chunks(16)) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    }
+    sums.iter().sum()
+}
+
+/// One tile of queries on its way through the keys, once more.
+struct Tile<'a, 'b> {
+    inputs: &'a Inputs<'a>,
+    at: [usize; 2],
+    lanes: Lanes,
+    shift: [f32; QUERIES],
+    inverse_sum: [f32; QUERIES],
+    /// `g . o`.
+    mean: [f32; QUERIES],
+    stop: [usize; QUERIES],
+    /// TRA: the gradient of `d`. Dense: the sum of the gradients of the logits.
+    drow: [f32; QUERIES],
+    /// Queries and gradients, `[QUERIES][padded dim]`, and the same transposed.
+    q: &'b mut [f32],
+    qt: &'b mut [f32],
+    g: &'b mut [f32],
+    gt: &'b mut [f32],
+    dq: &'b mut [f32],
+    /// Scores, then weights, of one block of keys, `[KEYS][QUERIES]` …
+    weights: &'b mut [f32],
+    /// … and `g . v`, then the gradients of the scores.
+    ds: &'b mut [f32],
+    keys: &'b mut [f32],
+    values: &'b mut [f32],
+    piece: &'b mut Piece,
+}
+
+kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>));
+
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match tile.inputs.rule {
+            Rule::Tra { .. } => tile.run::<S, true>(Bias::None),
+            Rule::Dense(bias) => tile.run::<S, false>(bias),
+        }
+    }
+}
+
+impl Tile<'_, '_> {
+    /// # Safety
+    /// The CPU must have `S`.
+    #[inline(always)]
+    unsafe fn run<S: Simd, const TRA: bool>(&mut self, bias: Bias<'_>) {
+        let (inputs, at, dim) = (self.inputs, self.at, self.inputs.shape.dim);
+        let width = padded(dim);
+        let lanes = 2 * S::LANES;
+        let parts = self.lanes.queries.div_ceil(lanes);
+        let mut oldest = [0; QUERIES];
+        for part in 0..parts {
+            oldest[part] = self.stop[part * lanes..][..lanes].iter().copied().min().unwrap_or(0);
+        }
+        let lowest = oldest[..parts].iter().copied().min().unwrap_or(0);
+        let block = if TRA { KEYS / 2 } else { KEYS };
+        let mut end = self.lanes.first + self.lanes.queries;
+        while end > lowest {
+            let start = end.saturating_sub(block);
+            // A forward pass in other blocks may have stopped within this one.
+            let start = start.max(self.piece.keys.start);
+            let n = end - start;
+            pack((start..end).map(|j| inputs.k.row(at, j)), dim, self.keys);
+            pack((start..end).map(|j| inputs.v.row(at, j)), dim, self.values);
+            for (part, oldest) in oldest[..parts].iter().enumerate() {
+                let column = part * lanes;
+                if end <= *oldest || self.lanes.first + column + lanes <= start {
+                    continue;
+                }
+                // SAFETY: `column + lanes` is within a row of QUERIES numbers, the buffers hold
+                // KEYS >= n rows, and those of the piece all keys from its first on.
+                unsafe {
+                    for i in 0..n {
+                        self.weights[i * QUERIES + column..][..lanes].fill(0.0);
+                        self.ds[i * QUERIES + column..][..lanes].fill(0.0);
+                    }
+                    let weights = self.weights.as_mut_ptr().add(column);
+                    let ds = self.ds.as_mut_ptr().add(column);
+                    let keys = Strided(self.keys.as_ptr(), width, 1);
+                    let values = Strided(self.values.as_ptr(), width, 1);
+                    let q = (self.qt.as_ptr().add(column), QUERIES);
+                    let g = (self.gt.as_ptr().add(column), QUERIES);
+                    add_product::<S>([n, dim, lanes], keys, q, (weights, QUERIES));
+                    add_product::<S>([n, dim, lanes], values, g, (ds, QUERIES));
+                    let mut counts = self.block::<S, TRA>(column, start..end, bias);
+                    counts |= self.block::<S, TRA>(column + S::LANES, start..end, bias);
+                    if !counts {
+                        continue;
+                    }
+                    let at = (start - self.piece.keys.start) * width;
+                    let dv = (self.piece.dv.as_mut_ptr().add(at), width);
+                    let dk = (self.piece.dk.as_mut_ptr().add(at), width);
+                    let dq = (self.dq.as_mut_ptr().add(column * width), width);
+                    let g = (self.g.as_ptr().add(column * width), width);
+                    let q = (self.q.as_ptr().add(column * width), width);
+                    add_product::<S>([n, lanes, width], Strided(weights, QUERIES, 1), g, dv);
+                    add_product::<S>([n, lanes, width], Strided(ds, QUERIES, 1), q, dk);
+                    let keys = (self.keys.as_ptr(), width);
+                    add_product::<S>([lanes, n, width], Strided(ds, 1, QUERIES), keys, dq);
+                }
+            }
+            end = start;
+        }
+        if inputs.dropout.is_some() {
+            for column in (0..self.lanes.queries).step_by(S::LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { self.far::<S, TRA>(column) };
+            }
+        }
+    }
+
+    /// Turns the scores of a block into weights and `g . v` into the gradients of the scores; says
+    /// whether there was any weight.
+    ///
+    /// # Safety
+    /// The CPU must have `S`, and both must have been computed.
+    #[inline(always)]
+    unsafe fn block<S: Simd, const TRA: bool>(
+        &mut self,
+        column: usize,
+        block: Range<usize>,
+        bias: Bias<'_>,
+    ) -> bool {
+        let (at, near, n) = (self.at, self.lanes.first, block.len());
+        let dropout = self.inputs.dropout.map(|d| (d.threshold(), d.scale()));
+        let steps = matches!(bias, Bias::Steps(_));
+        // SAFETY: the buffers hold the block; `column` and its lanes are within the tile.
+        unsafe {
+            let mut walk = Walk::<S>::new(&self.lanes, column, self.inputs.shape.scale(), dropout);
+            let shift = S::load(self.shift.as_ptr().add(column));
+            let inverse_sum = S::load(self.inverse_sum.as_ptr().add(column));
+            let mean = S::load(self.mean.as_ptr().add(column));
+            let (mut drow, mut any) = (S::splat(0.0), S::splat(0.0));
+            for i in (0..n).rev() {
+                let (place, j) = (i * QUERIES + column, block.start + i);
+                let w = self.weights.as_mut_ptr().add(place);
+                let ds = self.ds.as_mut_ptr().add(place);
+                let step = walk.step::<TRA>(S::load(w), j, bias.of(at, j, near));
+                let weight = S::mul(S::exp(S::sub(step.logit, shift)), inverse_sum);
+                let weight = S::select(step.keep, weight, S::splat(0.0));
+                let da = S::mul(S::mul(weight, S::sub(S::load(ds), mean)), step.factor);
+                drow = S::fma(da, if TRA { step.count } else { S::splat(1.0) }, drow);
+                any = S::add(any, weight);
+                if steps {
+                    self.piece.dsteps[j - self.piece.keys.start] += S::sum(da);
+                }
+                S::store(w, weight);
+                S::store(ds, da);
+            }
+            let p = self.drow.as_mut_ptr().add(column);
+            S::store(p, S::add(S::load(p), drow));
+            if TRA {
+                let mut kept = [0.0; 16];
+                S::store(kept.as_mut_ptr(), walk.kept);
+                self.lanes.add_counts(column, &kept[..S::LANES]);
+            }
+            // A NaN is not above 0, and must be passed on.
+            S::bits(S::ge(S::splat(0.0), any)) != (1u64 << S::LANES).wrapping_sub(1) as u32
+        }
+    }
+
+    /// The dropped keys behind the horizon: their logits are 0 whatever their score, so that only
+    /// their values have a gradient.
+    ///
+    /// # Safety
+    /// The CPU must have `S`; `column` must be within the tile.
+    #[inline(always)]
+    unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
+        let width = padded(self.inputs.shape.dim);
+        let Self { inputs, at, lanes, shift, inverse_sum, g, piece, stop, .. } = self;
+        let take = |i: usize, j: usize| {
+            let weight = (-shift[i]).exp() * inverse_sum[i];
+            let dv = &mut piece.dv[(j - piece.keys.start) * width..][..width];
+            dv.iter_mut().zip(&g[i * width..]).for_each(|(dv, g)| *dv += weight * g);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { far_pairs::<S, TRA>(inputs, *at, lanes, column, stop[column], take) };
+    }
+}

@@ -1,0 +1,151 @@
+//! A few queries against many keys, as in generation: lanes run over the width of the head.
+
+use super::far::dot;
+use super::forward::{LOWEST, SavedOut, inverse};
+use super::horizon::{Bounds, Horizon, ROUND_UP, SHARE};
+use super::logits::{BOUNDED, log_sigmoid};
+use super::tile::padded;
+use super::views::RowsOut;
+use super::{Inputs, Rule};
+use crate::scratch::with_scratch;
+use crate::simd::{Simd, kernel};
+
+/// Keys looked at together.
+const BLOCK: usize = 32;
+
+/// All queries of one head.
+///
+/// # Safety
+/// Nobody else may write this head of `out` and `saved`; the instruction set must be there.
+pub(super) unsafe fn decode_head(
+    inputs: &Inputs<'_>,
+    at: [usize; 2],
+    bounds: Bounds,
+    out: RowsOut<'_>,
+    saved: SavedOut,
+) {
+    let dim = inputs.shape.dim;
+    for query in 0..inputs.shape.queries {
+        with_scratch([padded(dim)], |[sums]| {
+            // SAFETY: the caller's promise.
+            let row = unsafe { decode_row(inputs.isa, inputs, at, query, bounds, sums) };
+            let inverse = inverse(row.sum);
+            // SAFETY: a row of this head.
+            let out = unsafe { out.row(at, query) };
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = *sum * inverse;
+            }
+            let index = inputs.shape.query_index(at, query);
+            // SAFETY: as above.
+            unsafe { saved.write(index, row.shift, inverse, row.stop) };
+        });
+    }
+}
+
+struct Row {
+    shift: f32,
+    sum: f32,
+    stop: usize,
+}
+
+kernel!(unsafe fn decode_row = decode_generic(
+    inputs: &Inputs<'_>, at: [usize; 2], query: usize, bounds: Bounds, sums: &mut [f32],
+) -> Row);
+
+/// # Safety
+/// The CPU must have `S`; `sums` must hold a padded row.
+#[inline(always)]
+unsafe fn decode_generic<S: Simd>(
+    inputs: &Inputs<'_>,
+    at: [usize; 2],
+    query: usize,
+    bounds: Bounds,
+    sums: &mut [f32],
+) -> Row {
+    let shape = inputs.shape;
+    let q = inputs.q.row(at, query);
+    let scale = shape.scale();
+    let position = shape.position(query);
+    sums.fill(0.0);
+    // SAFETY: the caller's promise.
+    let bound = unsafe { dot::<S>(q, q) }.sqrt() * scale * bounds.key_norm * ROUND_UP;
+    let (d, bias) = match inputs.rule {
+        Rule::Tra { gate } => (log_sigmoid(gate.row(at, query)[0]), None),
+        Rule::Dense(bias) => (bias.of(at, position, position), Some(bias)),
+    };
+    let series = 1.0 / -d.exp_m1();
+    let may_stop = inputs.horizon == Horizon::Rounding && bias.is_none_or(|bias| bias.falls(at));
+    let bounded = bias.is_none() && bound <= BOUNDED;
+    let mut row = Row { shift: if bounded { bound + d } else { LOWEST }, sum: 0.0, stop: 0 };
+    let mut count: u32 = 0;
+    let mut end = position + 1;
+    while end > 0 {
+        let start = end.saturating_sub(BLOCK);
+        // Unused places hold what no key can have, and weigh nothing.
+        let mut logits = [f32::NEG_INFINITY; BLOCK];
+        for j in (start..end).rev() {
+            // SAFETY: the caller's promise.
+            let score = unsafe { dot::<S>(q, inputs.k.row(at, j)) } * scale;
+            logits[j - start] = match bias {
+                Some(bias) => score + (bias.of(at, j, position) - d),
+                None if score > 0.0 => {
+                    count += 1;
+                    d * count as f32 + score
+                }
+                None => continue,
+            };
+        }
+        // SAFETY: BLOCK is whole vectors of every instruction set.
+        unsafe {
+            if !bounded {
+                let mut largest = S::splat(row.shift);
+                for i in (0..BLOCK).step_by(S::LANES) {
+                    largest = S::max(S::load(logits.as_ptr().add(i)), largest);
+                }
+                let largest = S::largest(largest);
+                if largest > row.shift {
+                    let shrink = (row.shift - largest).exp();
+                    sums.iter_mut().for_each(|sum| *sum *= shrink);
+                    row.sum *= shrink;
+                    row.shift = largest;
+                }
+            }
+            let mut sum = S::splat(0.0);
+            for i in (0..BLOCK).step_by(S::LANES) {
+                let p = logits.as_mut_ptr().add(i);
+                let weight = S::exp(S::sub(S::load(p), S::splat(row.shift)));
+                sum = S::add(sum, weight);
+                S::store(p, weight);
+            }
+            row.sum += S::sum(sum);
+        }
+        for j in (start..end).rev() {
+            let weight = logits[j - start];
+            if weight != 0.0 {
+                for (sum, v) in sums.iter_mut().zip(inputs.v.row(at, j)) {
+                    *sum += weight * v;
+                }
+            }
+        }
+        row.stop = start;
+        end = start;
+        if !may_stop || start == 0 {
+            continue;
+        }
+        // See `horizon.rs`.
+        let unread = start as f32;
+        let (highest, times) = match bias {
+            Some(bias) => (bound + (bias.of(at, start - 1, position) - d), unread),
+            None => (bound + d * (count as f32 + 1.0), series.min(unread)),
+        };
+        let tail = (highest - row.shift).min(1.0).exp() * times;
+        let largest = sums.iter().fold(0.0f32, |w, x| w.max(x.abs()));
+        let small = tail <= SHARE * row.sum && tail * bounds.value <= SHARE * largest;
+        if small || (bias.is_none() && bound == 0.0) {
+            break;
+        }
+    }
+    row
+}
+
+const _: () = assert!(BLOCK.is_multiple_of(16));

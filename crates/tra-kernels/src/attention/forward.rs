@@ -1,0 +1,418 @@
+//! The forward pass.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::decode::decode_head;
+use super::far::{far_pairs, weigh_far};
+use super::horizon::{Bounds, Horizon, SHARE};
+use super::logits::{BOUNDED, Lanes, Walk};
+use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
+use super::views::RowsOut;
+use super::{Bias, Inputs, Rule, Saved};
+use crate::scratch::with_scratch;
+use crate::simd::{Simd, kernel};
+
+/// Up to so many queries the decoding kernel, whose lanes run over the head's width, is faster.
+const FEW: usize = 4;
+
+/// Attends; writes `[batch, queries, heads, dim]` into `out`, every element of it.
+///
+/// # Panics
+/// When `out` has another size, or there are more queries than keys.
+pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
+    let shape = inputs.shape;
+    assert!(shape.queries <= shape.keys, "more queries than keys");
+    assert!(inputs.isa.is_available(), "this machine has no {}", inputs.isa);
+    let mut saved = Saved::new(shape.all_queries());
+    let out = RowsOut::new(out, shape.query_rows(), shape.dim);
+    if shape.all_queries() * shape.dim == 0 {
+        return saved;
+    }
+    let bounds = Bounds::of_heads(inputs);
+    let saving = SavedOut {
+        shift: saved.shift.as_mut_ptr(),
+        inverse_sum: saved.inverse_sum.as_mut_ptr(),
+        stop: saved.stop.as_mut_ptr(),
+    };
+    let heads = shape.batch * shape.heads;
+    if shape.queries <= FEW && inputs.dropout.is_none() {
+        // Handing a head to another thread takes longer than reading a hundred keys.
+        (0..heads).into_par_iter().with_min_len(4).for_each(|head| {
+            let at = [head / shape.heads, head % shape.heads];
+            // SAFETY: each head is written by one job.
+            unsafe { decode_head(inputs, at, bounds[head], out, saving) };
+        });
+    } else {
+        let tiles = shape.queries.div_ceil(QUERIES);
+        (0..heads * tiles).into_par_iter().for_each(|job| {
+            let (head, tile) = (job / tiles, job % tiles);
+            let at = [head / shape.heads, head % shape.heads];
+            // SAFETY: each tile is written by one job.
+            unsafe { forward_tile(inputs, at, tile * QUERIES, bounds[head], out, saving) };
+        });
+    }
+    saved
+}
+
+/// [`Saved`], written by several threads, each query by one of them.
+#[derive(Clone, Copy)]
+pub(super) struct SavedOut {
+    shift: *mut f32,
+    inverse_sum: *mut f32,
+    stop: *mut u32,
+}
+
+// SAFETY: the writers promise to write different rows.
+unsafe impl Send for SavedOut {}
+// SAFETY: as above.
+unsafe impl Sync for SavedOut {}
+
+impl SavedOut {
+    /// # Safety
+    /// `row` must be one of the rows of the [`Saved`] behind it, and no other thread's.
+    pub(super) unsafe fn write(&self, row: usize, shift: f32, inverse_sum: f32, stop: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            *self.shift.add(row) = shift;
+            *self.inverse_sum.add(row) = inverse_sum;
+            *self.stop.add(row) = stop as u32;
+        }
+    }
+}
+
+/// 0 where nothing was summed, so that a row without keys is exactly zero.
+pub(super) fn inverse(sum: f32) -> f32 {
+    if sum > 0.0 { 1.0 / sum } else { 0.0 }
+}
+
+/// Before any logit is known: below every one there is, and finite, so that a difference of two
+/// is never infinity minus infinity.
+pub(super) const LOWEST: f32 = -1e30;
+
+/// The queries from `from` on.
+///
+/// # Safety
+/// Nobody else may write this tile of `out` and `saved`.
+unsafe fn forward_tile(
+    inputs: &Inputs<'_>,
+    at: [usize; 2],
+    from: usize,
+    bounds: Bounds,
+    out: RowsOut<'_>,
+    saved: SavedOut,
+) {
+    let dim = inputs.shape.dim;
+    let width = padded(dim);
+    let sizes = [QUERIES * width, QUERIES * width, KEYS * QUERIES, KEYS * width, KEYS * width];
+    with_scratch(sizes, |[q, sums, weights, keys, values]| {
+        let norms = pack_queries(inputs, at, from, sums);
+        transpose(sums, dim, q);
+        sums.fill(0.0);
+        let lanes = Lanes::new(inputs, at, from, &norms, bounds);
+        let (shift, sum, stop) = ([LOWEST; QUERIES], [0.0; QUERIES], [0; QUERIES]);
+        let mut tile =
+            Tile { inputs, at, lanes, bounds, shift, sum, stop, q, sums, weights, keys, values };
+        // SAFETY: the instruction set was checked when the pass began.
+        unsafe { run_tile(inputs.isa, &mut tile) };
+        let Tile { lanes, shift, sum, stop, sums, .. } = tile;
+        for i in 0..lanes.queries {
+            let inverse = inverse(sum[i]);
+            // SAFETY: the rows of this tile, which are ours.
+            let row = unsafe { out.row(at, from + i) };
+            for (out, sum) in row.iter_mut().zip(&sums[i * width..]) {
+                *out = sum * inverse;
+            }
+            let index = inputs.shape.query_index(at, from + i);
+            // SAFETY: as above.
+            unsafe { saved.write(index, shift[i], inverse, stop[i]) };
+        }
+    });
+}
+
+/// Copies the queries of a tile, with zeros for those that are not there, and gives their norms.
+pub(super) fn pack_queries(
+    inputs: &Inputs<'_>,
+    at: [usize; 2],
+    from: usize,
+    out: &mut [f32],
+) -> [f32; QUERIES] {
+    let dim = inputs.shape.dim;
+    let width = padded(dim);
+    let queries = QUERIES.min(inputs.shape.queries - from);
+    let mut norms = [0.0; QUERIES];
+    pack((from..from + queries).map(|i| inputs.q.row(at, i)), dim, out);
+    for (norm, row) in norms.iter_mut().zip(out.chunks_exact_mut(width)).take(queries) {
+        // In 16 sums, which compilers turn into vectors.
+        let mut squares = [0.0; 16];
+        for row in row.chunks_exact(16) {
+            squares.iter_mut().zip(row).for_each(|(sum, q)| *sum += q * q);
+        }
+        *norm = squares.iter().sum::<f32>().sqrt();
+    }
+    out[queries * width..QUERIES * width].fill(0.0);
+    norms
+}
+
+/// One tile of queries on its way through the keys.
+struct Tile<'a, 'b> {
+    inputs: &'a Inputs<'a>,
+    at: [usize; 2],
+    lanes: Lanes,
+    bounds: Bounds,
+    /// What is taken from the logits; the sums are relative to it.
+    shift: [f32; QUERIES],
+    sum: [f32; QUERIES],
+    stop: [usize; QUERIES],
+    /// Queries, `[dim][QUERIES]`.
+    q: &'b mut [f32],
+    /// Weighted sums of the values, `[QUERIES][padded dim]`.
+    sums: &'b mut [f32],
+    /// Scores, then weights, of one block of keys, `[KEYS][QUERIES]`.
+    weights: &'b mut [f32],
+    /// `[KEYS][padded dim]`, as are the values.
+    keys: &'b mut [f32],
+    values: &'b mut [f32],
+}
+
+kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>));
+
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>) {
+    let inputs = tile.inputs;
+    let bounded = inputs.dropout.is_none() && tile.lanes.bound.iter().all(|b| *b <= BOUNDED);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (inputs.rule, bounded) {
+            (Rule::Tra { .. }, true) => tile.run::<S, true, true>(Bias::None),
+            (Rule::Tra { .. }, false) => tile.run::<S, true, false>(Bias::None),
+            (Rule::Dense(bias), _) => tile.run::<S, false, false>(bias),
+        }
+    }
+}
+
+impl Tile<'_, '_> {
+    /// # Safety
+    /// The CPU must have `S`.
+    #[inline(always)]
+    unsafe fn run<S: Simd, const TRA: bool, const BOUNDED: bool>(&mut self, bias: Bias<'_>) {
+        let (inputs, at, dim) = (self.inputs, self.at, self.inputs.shape.dim);
+        let width = padded(dim);
+        // Two vectors of queries go through the keys together and stop together.
+        let lanes = 2 * S::LANES;
+        let parts = self.lanes.queries.div_ceil(lanes);
+        let mut done = [false; QUERIES];
+        if BOUNDED {
+            for i in 0..QUERIES {
+                self.shift[i] = self.lanes.bound[i] + self.lanes.d[i];
+            }
+        }
+        let may_stop = inputs.horizon == Horizon::Rounding && (TRA || bias.falls(at));
+        // Blocks of TRA are small, so that its rows stop soon after they may.
+        let block = if TRA { KEYS / 2 } else { KEYS };
+        let mut end = self.lanes.first + self.lanes.queries;
+        while end > 0 && !done[..parts].iter().all(|d| *d) {
+            let start = end.saturating_sub(block);
+            let n = end - start;
+            pack((start..end).map(|j| inputs.k.row(at, j)), dim, self.keys);
+            pack((start..end).map(|j| inputs.v.row(at, j)), dim, self.values);
+            for part in 0..parts {
+                let column = part * lanes;
+                if done[part] || self.lanes.first + column + lanes <= start {
+                    continue;
+                }
+                // SAFETY: `column + lanes` is within a row of QUERIES numbers, and the buffers
+                // hold KEYS >= n rows.
+                unsafe {
+                    for i in 0..n {
+                        self.weights[i * QUERIES + column..][..lanes].fill(0.0);
+                    }
+                    let weights = self.weights.as_mut_ptr().add(column);
+                    let q = (self.q.as_ptr().add(column), QUERIES);
+                    let keys = Strided(self.keys.as_ptr(), width, 1);
+                    add_product::<S>([n, dim, lanes], keys, q, (weights, QUERIES));
+                    self.weigh::<S, TRA, BOUNDED>(column, start..end, bias);
+                    self.weigh::<S, TRA, BOUNDED>(column + S::LANES, start..end, bias);
+                    let weights = Strided(self.weights.as_ptr().add(column), 1, QUERIES);
+                    let values = (self.values.as_ptr(), width);
+                    let sums = (self.sums.as_mut_ptr().add(column * width), width);
+                    add_product::<S>([lanes, n, width], weights, values, sums);
+                    if may_stop && start > 0 {
+                        done[part] = self.beyond::<S, TRA>(column, start, bias)
+                            && self.beyond::<S, TRA>(column + S::LANES, start, bias);
+                    }
+                }
+                self.stop[column..column + lanes].fill(start);
+            }
+            end = start;
+        }
+        if inputs.dropout.is_some() {
+            for column in (0..self.lanes.queries).step_by(S::LANES) {
+                // SAFETY: the caller's promise.
+                unsafe { self.far::<S, TRA>(column) };
+            }
+        }
+    }
+
+    /// Turns the scores of a block into weights.
+    ///
+    /// # Safety
+    /// The CPU must have `S`, and the block must have been scored.
+    #[inline(always)]
+    unsafe fn weigh<S: Simd, const TRA: bool, const BOUNDED: bool>(
+        &mut self,
+        column: usize,
+        block: Range<usize>,
+        bias: Bias<'_>,
+    ) {
+        let (at, near, n) = (self.at, self.lanes.first, block.len());
+        let dropout = self.inputs.dropout.map(|d| (d.threshold(), d.scale()));
+        // SAFETY: the buffers hold the block; `column` and its lanes are within the tile.
+        unsafe {
+            let mut walk = Walk::<S>::new(&self.lanes, column, self.inputs.shape.scale(), dropout);
+            let weights = self.weights.as_mut_ptr().add(column);
+            let mut shift = S::load(self.shift.as_ptr().add(column));
+            let mut sum = S::splat(0.0);
+            if BOUNDED {
+                for i in (0..n).rev() {
+                    let p = weights.add(i * QUERIES);
+                    let step = walk.step::<TRA>(S::load(p), block.start + i, 0.0);
+                    let weight = S::exp(S::sub(step.logit, shift));
+                    let weight = S::select(step.keep, weight, S::splat(0.0));
+                    sum = S::add(sum, weight);
+                    S::store(p, weight);
+                }
+            } else {
+                let mut largest = shift;
+                for i in (0..n).rev() {
+                    let (p, j) = (weights.add(i * QUERIES), block.start + i);
+                    let step = walk.step::<TRA>(S::load(p), j, bias.of(at, j, near));
+                    let logit = S::select(step.keep, step.logit, S::splat(f32::NEG_INFINITY));
+                    largest = S::max(logit, largest);
+                    S::store(p, logit);
+                }
+                if S::bits(S::gt(largest, shift)) != 0 {
+                    let shrink = S::exp(S::sub(shift, largest));
+                    self.shrink::<S>(column, shrink);
+                    shift = largest;
+                    S::store(self.shift.as_mut_ptr().add(column), shift);
+                }
+                for i in 0..n {
+                    let p = weights.add(i * QUERIES);
+                    let weight = S::exp(S::sub(S::load(p), shift));
+                    sum = S::add(sum, weight);
+                    S::store(p, weight);
+                }
+            }
+            let p = self.sum.as_mut_ptr().add(column);
+            S::store(p, S::add(S::load(p), sum));
+            if TRA {
+                let mut kept = [0.0; 16];
+                S::store(kept.as_mut_ptr(), walk.kept);
+                self.lanes.add_counts(column, &kept[..S::LANES]);
+            }
+        }
+    }
+
+    /// Scales what was summed for a vector of queries.
+    ///
+    /// # Safety
+    /// The CPU must have `S`; `column` and its lanes must be within the tile.
+    #[inline(always)]
+    unsafe fn shrink<S: Simd>(&mut self, column: usize, factors: S::V) {
+        let width = padded(self.inputs.shape.dim);
+        let mut each = [0.0; 16];
+        // SAFETY: the caller's promise; rows are whole vectors.
+        unsafe {
+            S::store(each.as_mut_ptr(), factors);
+            let p = self.sum.as_mut_ptr().add(column);
+            S::store(p, S::mul(S::load(p), factors));
+            for (lane, factor) in each[..S::LANES].iter().enumerate() {
+                for t in (0..width).step_by(S::LANES) {
+                    let p = self.sums.as_mut_ptr().add((column + lane) * width + t);
+                    S::store(p, S::mul(S::load(p), S::splat(*factor)));
+                }
+            }
+        }
+    }
+
+    /// Whether the keys before `start` no longer matter for a vector of queries; see
+    /// [`horizon`](super::horizon).
+    ///
+    /// # Safety
+    /// The CPU must have `S`; `column` and its lanes must be within the tile.
+    #[inline(always)]
+    unsafe fn beyond<S: Simd, const TRA: bool>(
+        &self,
+        column: usize,
+        start: usize,
+        bias: Bias<'_>,
+    ) -> bool {
+        let Lanes { d, series, bound, counted, queries, .. } = &self.lanes;
+        let scale = self.inputs.dropout.map_or(1.0, |d| d.scale());
+        let width = padded(self.inputs.shape.dim);
+        let there = ((1u64 << queries.saturating_sub(column).min(S::LANES)) - 1) as u32;
+        let mut tails = [0.0; 16];
+        // SAFETY: the arrays hold QUERIES numbers; the rows of `sums` are whole vectors.
+        unsafe {
+            let (d, b) = (S::load(d.as_ptr().add(column)), S::load(bound.as_ptr().add(column)));
+            let unread = S::splat(start as f32);
+            let (highest, times) = if TRA {
+                let next = S::add(S::load(counted.as_ptr().add(column)), S::splat(1.0));
+                let series = S::load(series.as_ptr().add(column));
+                (S::fma(d, next, b), S::select(S::gt(unread, series), series, unread))
+            } else {
+                let newest = S::splat(bias.of(self.at, start - 1, self.lanes.first));
+                (S::add(b, S::sub(newest, d)), unread)
+            };
+            let shift = S::load(self.shift.as_ptr().add(column));
+            let highest = S::sub(S::mul(highest, S::splat(scale)), shift);
+            // Whatever is above 1 is not small, and exp takes nothing above 88.
+            let highest = S::select(S::gt(highest, S::splat(1.0)), S::splat(1.0), highest);
+            let tail = S::mul(S::exp(highest), times);
+            let read = S::mul(S::load(self.sum.as_ptr().add(column)), S::splat(SHARE));
+            // A query whose scores cannot be positive will keep nothing.
+            let never = if TRA { S::bits(S::ge(S::splat(0.0), b)) } else { 0 };
+            if (S::bits(S::ge(read, tail)) | never) & there != there {
+                return false;
+            }
+            S::store(tails.as_mut_ptr(), tail);
+            let open = there & !never;
+            for (lane, tail) in tails[..S::LANES].iter().enumerate() {
+                let row = self.sums.as_ptr().add((column + lane) * width);
+                let mut largest = S::splat(0.0);
+                for t in (0..width).step_by(S::LANES) {
+                    largest = S::max(S::abs(S::load(row.add(t))), largest);
+                }
+                let small = S::largest(largest) * SHARE >= tail * self.bounds.value;
+                if open >> lane & 1 == 1 && !small {
+                    return false;
+                }
+            }
+            true
+        }
+    }
+
+    /// Adds the dropped keys behind the horizon of a vector of queries.
+    ///
+    /// # Safety
+    /// The CPU must have `S`; `column` must be within the tile.
+    #[inline(always)]
+    unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
+        let (inputs, at) = (self.inputs, self.at);
+        let width = padded(inputs.shape.dim);
+        let stop = self.stop[column];
+        let Self { lanes, sums, shift, sum, .. } = self;
+        let take = |i: usize, j: usize| {
+            let (factor, weight) = weigh_far(&mut shift[i], &mut sum[i]);
+            for (sum, v) in sums[i * width..].iter_mut().zip(inputs.v.row(at, j)) {
+                *sum = *sum * factor + weight * v;
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { far_pairs::<S, TRA>(inputs, at, lanes, column, stop, take) };
+    }
+}

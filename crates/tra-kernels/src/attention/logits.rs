@@ -1,0 +1,199 @@
+//! From scores to logits.
+
+use super::horizon::{Bounds, ROUND_UP};
+use super::tile::QUERIES;
+use super::{Bias, Inputs, Rule};
+use crate::simd::Simd;
+
+/// The largest bound on a score with which a softmax can do without a running maximum:
+/// `e^-60` is far from the smallest f32, and what is lost below it is lost behind `2^-24`.
+pub(super) const BOUNDED: f32 = 60.0;
+
+/// What is known of the queries of a tile, one number a lane.
+pub(super) struct Lanes {
+    /// TRA: log-sigmoid of the gate. Dense: the query's part of the bias, which is taken away.
+    pub d: [f32; QUERIES],
+    /// TRA: `1 / (1 - e^d)`.
+    pub series: [f32; QUERIES],
+    /// No score of this query is above this.
+    pub bound: [f32; QUERIES],
+    /// Keys kept so far, in whole numbers: an f32 stops counting at 2^24 …
+    pub count: [u32; QUERIES],
+    /// … and the same rounded.
+    pub counted: [f32; QUERIES],
+    /// Keys of the dropout pattern.
+    pub hash: [u32; QUERIES],
+    /// Number of queries in the tile; the lanes behind them hold zeros.
+    pub queries: usize,
+    /// Position of the first query.
+    pub first: usize,
+}
+
+/// `log(1 / (1 + e^-x))`; neither branch exponentiates a positive number.
+pub(super) fn log_sigmoid(x: f32) -> f32 {
+    x.min(0.0) - (-x.abs()).exp().ln_1p()
+}
+
+impl Lanes {
+    /// The queries `from..from + queries` of a head, whose norms are `norms`.
+    pub(super) fn new(
+        inputs: &Inputs<'_>,
+        at: [usize; 2],
+        from: usize,
+        norms: &[f32; QUERIES],
+        bounds: Bounds,
+    ) -> Self {
+        let shape = inputs.shape;
+        let queries = QUERIES.min(shape.queries - from);
+        let first = shape.position(from);
+        let mut lanes = Self {
+            d: [0.0; QUERIES],
+            series: [0.0; QUERIES],
+            bound: [0.0; QUERIES],
+            count: [0; QUERIES],
+            counted: [0.0; QUERIES],
+            hash: [0; QUERIES],
+            queries,
+            first,
+        };
+        for i in 0..queries {
+            lanes.bound[i] = norms[i] * bounds.key_norm * shape.scale() * ROUND_UP;
+            match inputs.rule {
+                Rule::Tra { gate } => {
+                    lanes.d[i] = log_sigmoid(gate.row(at, from + i)[0]);
+                    lanes.series[i] = 1.0 / -lanes.d[i].exp_m1();
+                }
+                Rule::Dense(bias) => lanes.d[i] = bias.of(at, first + i, first),
+            }
+            if let Some(dropout) = inputs.dropout {
+                let row = shape.query_index(at, from + i);
+                lanes.hash[i] = dropout.row(row as u64).key();
+            }
+        }
+        lanes
+    }
+
+    /// Adds what a block kept.
+    pub(super) fn add_counts(&mut self, from: usize, kept: &[f32]) {
+        for (i, kept) in (from..).zip(kept) {
+            self.count[i] += *kept as u32;
+            self.counted[i] = self.count[i] as f32;
+        }
+    }
+}
+
+impl Bias<'_> {
+    /// The part of the bias that belongs to the position `j`. Slopes are counted from a position
+    /// near the queries, so that the numbers are small, and exact to rounding, where weights are
+    /// large.
+    #[inline(always)]
+    pub(super) fn of(&self, at: [usize; 2], j: usize, near: usize) -> f32 {
+        match self {
+            Bias::None => 0.0,
+            Bias::Slope(slopes) => slopes[at[1]] * (j as f32 - near as f32),
+            Bias::Steps(x) => x.row(at, 0)[j],
+        }
+    }
+
+    /// Whether it never grows with distance, so that far keys can be left out.
+    pub(super) fn falls(&self, at: [usize; 2]) -> bool {
+        match self {
+            Bias::None => false,
+            Bias::Slope(slopes) => slopes[at[1]] >= 0.0,
+            Bias::Steps(x) => x.row(at, 0).is_sorted(),
+        }
+    }
+}
+
+/// One vector of queries on its way through a block of keys, from the newest to the oldest.
+pub(super) struct Walk<S: Simd> {
+    d: S::V,
+    counted: S::V,
+    /// Keys kept in this block.
+    pub kept: S::V,
+    hash: S::I,
+    lane: S::V,
+    /// Position of the first lane.
+    first: usize,
+    scale: f32,
+    dropout: Option<(u32, f32)>,
+}
+
+/// What became of one key.
+pub(super) struct Step<S: Simd> {
+    /// The logit, after dropout.
+    pub logit: S::V,
+    /// Which queries the key takes part for.
+    pub keep: S::M,
+    /// TRA: which kept key it is, counted from the newest.
+    pub count: S::V,
+    /// What dropout multiplied the logit by.
+    pub factor: S::V,
+}
+
+impl<S: Simd> Walk<S> {
+    /// # Safety
+    /// The CPU must have `S`; `column` and the lanes after it must be within the tile.
+    #[inline(always)]
+    pub(super) unsafe fn new(
+        lanes: &Lanes,
+        column: usize,
+        scale: f32,
+        dropout: Option<(u32, f32)>,
+    ) -> Self {
+        const LANE: [f32; 16] =
+            [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+        debug_assert!(column + S::LANES <= QUERIES);
+        // SAFETY: the arrays hold QUERIES numbers.
+        unsafe {
+            Self {
+                d: S::load(lanes.d.as_ptr().add(column)),
+                counted: S::load(lanes.counted.as_ptr().add(column)),
+                kept: S::splat(0.0),
+                hash: S::iload(lanes.hash.as_ptr().add(column)),
+                lane: S::load(LANE.as_ptr()),
+                first: lanes.first + column,
+                scale,
+                dropout,
+            }
+        }
+    }
+
+    /// Takes up key `j` with its products `q . k` and its part of the bias. The threshold is on the
+    /// product, before it is scaled: a sum that cancels to exactly 0 is dropped.
+    ///
+    /// # Safety
+    /// The CPU must have `S`.
+    #[inline(always)]
+    pub(super) unsafe fn step<const TRA: bool>(
+        &mut self,
+        product: S::V,
+        j: usize,
+        bias: f32,
+    ) -> Step<S> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (zero, one) = (S::splat(0.0), S::splat(1.0));
+            let mut keep = if TRA { S::gt(product, zero) } else { S::ge(one, zero) };
+            if j > self.first {
+                keep = S::and(keep, S::ge(self.lane, S::splat((j - self.first) as f32)));
+            }
+            let score = S::mul(product, S::splat(self.scale));
+            let (mut logit, mut count) = (score, zero);
+            if TRA {
+                self.kept = S::add(self.kept, S::select(keep, one, zero));
+                count = S::add(self.counted, self.kept);
+                logit = S::fma(self.d, count, score);
+            } else {
+                logit = S::add(logit, S::sub(S::splat(bias), self.d));
+            }
+            let mut factor = one;
+            if let Some((threshold, scale)) = self.dropout {
+                let dropped = S::dropped(self.hash, j as u32, threshold);
+                factor = S::select(dropped, zero, S::splat(scale));
+                logit = S::mul(logit, factor);
+            }
+            Step { logit, keep, count, factor }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Fused attention in f32: Threshold Relative Attention, and dense attention with a separable
+//! bias.
+//!
+//! Nothing of the size length x length is ever stored. Queries are taken in tiles of
+//! [`tile::QUERIES`], lanes running over them, and the keys of a tile are read in blocks from the
+//! newest to the oldest: counting kept keys is then one addition a key, and reading can end at the
+//! horizon (see [`horizon`]).
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `forward.rs` | the forward pass of one tile |
+//! | `backward.rs` | its gradients; scores are computed anew, nothing of them is kept |
+//! | `decode.rs` | a few queries against many keys, as in generation |
+//! | `logits.rs` | from scores to logits: threshold, count, gate, bias, dropout |
+//! | `horizon.rs` | when the keys not yet read no longer matter, and the proof |
+//! | `far.rs` | what logit dropout leaves to do behind the horizon |
+//! | `naive.rs` | dense attention in plain f64, as `tra::naive` is for TRA: the yardstick |
+//! | `tile.rs`, `views.rs` | products in the cache; views of the inputs |
+//!
+//! Results do not depend on the number of threads: work is cut by the shape alone, and sums over
+//! pieces are taken in their order.
+
+mod backward;
+mod decode;
+mod far;
+mod forward;
+pub mod horizon;
+mod logits;
+pub mod naive;
+mod tile;
+mod views;
+
+use crate::dropout::Dropout;
+use crate::simd::Isa;
+
+pub use backward::{Gradients, backward};
+pub use forward::forward;
+pub use horizon::{Bounds, Horizon};
+pub use views::Rows;
+
+/// Sizes of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads of each.
+    pub heads: usize,
+    /// Queries; the last one stands at the last key.
+    pub queries: usize,
+    /// Keys; at least as many as queries.
+    pub keys: usize,
+    /// Width of a head, `e` in the paper.
+    pub dim: usize,
+}
+
+impl Shape {
+    fn query_rows(&self) -> [usize; 3] {
+        [self.batch, self.heads, self.queries]
+    }
+
+    fn key_rows(&self) -> [usize; 3] {
+        [self.batch, self.heads, self.keys]
+    }
+
+    /// What the products of queries and keys are multiplied by.
+    fn scale(&self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
+    }
+
+    /// Position of a query among the keys.
+    fn position(&self, query: usize) -> usize {
+        self.keys - self.queries + query
+    }
+
+    /// Number of all queries of all heads.
+    fn all_queries(&self) -> usize {
+        self.batch * self.heads * self.queries
+    }
+
+    /// Number of one query of one head among all.
+    fn query_index(&self, [batch, head]: [usize; 2], query: usize) -> usize {
+        (batch * self.heads + head) * self.queries + query
+    }
+}
+
+/// Which keys take part, and what is added to their scores.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule<'a> {
+    /// Threshold Relative Attention.
+    Tra {
+        /// Forget gate of each query before log-sigmoid: rows of one number.
+        gate: Rows<'a>,
+    },
+    /// All keys take part.
+    Dense(Bias<'a>),
+}
+
+/// What dense attention adds to a score.
+#[derive(Clone, Copy, Debug)]
+pub enum Bias<'a> {
+    /// Nothing: NoPE, and RoPE, whose queries and keys come rotated.
+    None,
+    /// `-slope (i - j)`, one slope a head: ALiBi.
+    Slope(&'a [f32]),
+    /// `x_j - x_i`, one number a key: FoX. One row of `keys` numbers a head.
+    Steps(Rows<'a>),
+}
+
+/// What goes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Sizes.
+    pub shape: Shape,
+    /// Queries; for TRA normalised already.
+    pub q: Rows<'a>,
+    /// Keys; for TRA normalised already.
+    pub k: Rows<'a>,
+    /// Values.
+    pub v: Rows<'a>,
+    /// Which keys take part.
+    pub rule: Rule<'a>,
+    /// Dropout on the logits.
+    pub dropout: Option<Dropout>,
+    /// Whether to stop at the horizon.
+    pub horizon: Horizon,
+    /// Bounds of the keys and values of each head, if they are known; else they are looked up.
+    pub bounds: Option<&'a [Bounds]>,
+    /// The instruction set to use.
+    pub isa: Isa,
+}
+
+/// What the forward pass keeps of each query for the backward pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Saved {
+    /// What was taken from the logits before exponentiation.
+    pub shift: Vec<f32>,
+    /// One over the sum of the exponentials; 0 where no key was kept.
+    pub inverse_sum: Vec<f32>,
+    /// The oldest key that was read; 0 unless the horizon came before.
+    pub stop: Vec<u32>,
+}
+
+impl Saved {
+    fn new(rows: usize) -> Self {
+        Self { shift: vec![0.0; rows], inverse_sum: vec![0.0; rows], stop: vec![0; rows] }
+    }
+
+    /// Share of the visible pairs of a query and a key that were read: the effect of the horizon.
+    pub fn share_read(&self, shape: Shape) -> f64 {
+        let (mut read, mut all) = (0, 0);
+        for (row, stop) in self.stop.iter().enumerate() {
+            let visible = shape.position(row % shape.queries.max(1)) as u64 + 1;
+            all += visible;
+            read += visible - u64::from(*stop);
+        }
+        read as f64 / all.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

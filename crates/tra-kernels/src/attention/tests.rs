@@ -1,0 +1,405 @@
+//! Every instruction set against the definitions in f64, forward and every gradient.
+//!
+//! Queries and keys are multiples of 1/4, so that products are exact in f32 and no score is kept
+//! by one side and dropped by the other; many are exactly 0, which the strict threshold drops.
+
+use proptest::prelude::*;
+
+use super::naive::Dense;
+use super::*;
+use crate::random::Stream;
+use crate::tra::naive;
+
+#[derive(Clone, Debug)]
+struct Case {
+    shape: Shape,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    /// Gate or steps.
+    extra: Vec<f32>,
+    grad: Vec<f32>,
+    dropout: Option<Dropout>,
+    horizon: Horizon,
+}
+
+fn shape(length: usize, dim: usize) -> Shape {
+    Shape { batch: 1, heads: 2, queries: length, keys: length, dim }
+}
+
+fn numbers(stream: Stream, n: usize, f: impl Fn(Stream, u64) -> f64) -> Vec<f32> {
+    (0..n as u64).map(|i| f(stream, i) as f32).collect()
+}
+
+fn quarters(stream: Stream, i: u64) -> f64 {
+    (stream.below(i, 13) as f64 - 6.0) / 4.0
+}
+
+impl Case {
+    fn new(shape: Shape, seed: u64) -> Self {
+        let stream = Stream::new(seed);
+        let heads = shape.batch * shape.heads;
+        let (queries, keys) = (heads * shape.queries, heads * shape.keys);
+        Self {
+            shape,
+            q: numbers(stream.fork(0), queries * shape.dim, quarters),
+            k: numbers(stream.fork(1), keys * shape.dim, quarters),
+            v: numbers(stream.fork(2), keys * shape.dim, |s, i| s.normal(i)),
+            extra: numbers(stream.fork(3), keys, |s, i| 2.0 * s.normal(i)),
+            grad: numbers(stream.fork(4), queries * shape.dim, |s, i| s.normal(i)),
+            dropout: None,
+            horizon: Horizon::Rounding,
+        }
+    }
+
+    /// The inputs are `[batch, heads, rows, dim]`, the gate `[batch, heads, queries]`.
+    fn inputs<'a>(&'a self, rule: Rule<'a>, isa: Isa) -> Inputs<'a> {
+        let Shape { dim, .. } = self.shape;
+        Inputs {
+            shape: self.shape,
+            q: Rows::contiguous(&self.q, self.shape.query_rows(), dim),
+            k: Rows::contiguous(&self.k, self.shape.key_rows(), dim),
+            v: Rows::contiguous(&self.v, self.shape.key_rows(), dim),
+            rule,
+            dropout: self.dropout,
+            horizon: self.horizon,
+            bounds: None,
+            isa,
+        }
+    }
+
+    fn gate(&self) -> Rule<'_> {
+        Rule::Tra { gate: Rows::contiguous(&self.extra, self.shape.query_rows(), 1) }
+    }
+
+    fn run(&self, rule: Rule<'_>, isa: Isa) -> (Vec<f32>, Gradients, Saved) {
+        let inputs = self.inputs(rule, isa);
+        let mut out = vec![f32::NAN; self.shape.all_queries() * self.shape.dim];
+        let saved = forward(&inputs, &mut out);
+        let grad = Rows::contiguous(&self.grad, self.shape.query_rows(), self.shape.dim);
+        let gradients = backward(&inputs, &saved, &out, grad);
+        (out, gradients, saved)
+    }
+
+    fn factors(&self, head: usize) -> Vec<f64> {
+        let Shape { queries, keys, .. } = self.shape;
+        let one = |i: usize| {
+            let row = self.dropout.map(|d| d.row((head * queries + i) as u64));
+            (0..keys as u32).map(move |j| row.map_or(1.0, |row| f64::from(row.factor(j))))
+        };
+        (0..queries).flat_map(one).collect()
+    }
+
+    /// Output and gradients of every head by the definition, heads one after another.
+    fn expected(&self, rule: Rule<'_>) -> Vec<[Vec<f64>; 5]> {
+        let Shape { batch, heads, queries, keys, dim } = self.shape;
+        let wide = |x: &[f32], head: usize, n: usize| -> Vec<f64> {
+            x[head * n..][..n].iter().map(|x| f64::from(*x)).collect()
+        };
+        let one = |head: usize| {
+            let (q, grad) =
+                (wide(&self.q, head, queries * dim), wide(&self.grad, head, queries * dim));
+            let (k, v) = (wide(&self.k, head, keys * dim), wide(&self.v, head, keys * dim));
+            let factor = self.factors(head);
+            match rule {
+                Rule::Tra { .. } => {
+                    let gate = wide(&self.extra, head, queries);
+                    let of = naive::Head { queries, keys, dim, eps: 0.0 };
+                    let inputs = naive::Inputs { q: &q, k: &k, v: &v, gate: &gate };
+                    let f = naive::attend(of, inputs, Some(&factor));
+                    let g = naive::attend_backward(of, inputs, &f, &grad, Some(&factor));
+                    [f.out, g.q, g.k, g.v, g.gate]
+                }
+                Rule::Dense(bias) => {
+                    let at = [head / heads, head % heads];
+                    let of = |i: usize, j: usize| match bias {
+                        Bias::None => 0.0,
+                        Bias::Slope(slopes) => f64::from(slopes[at[1]]) * (j as f64 - i as f64),
+                        Bias::Steps(x) => f64::from(x.row(at, 0)[j]) - f64::from(x.row(at, 0)[i]),
+                    };
+                    let bias: Vec<f64> = (keys - queries..keys)
+                        .flat_map(|i| (0..keys).map(move |j| of(i, j)))
+                        .collect();
+                    let dense = Dense {
+                        sizes: [queries, keys, dim],
+                        q: &q,
+                        k: &k,
+                        v: &v,
+                        bias: &bias,
+                        factor: &factor,
+                    };
+                    let [dq, dk, dv, dbias] = dense.backward(&grad);
+                    let mut steps = vec![0.0; keys];
+                    for (i, row) in dbias.chunks(keys).enumerate() {
+                        for (j, d) in row.iter().enumerate() {
+                            steps[j] += d;
+                            steps[keys - queries + i] -= d;
+                        }
+                    }
+                    [dense.forward().1, dq, dk, dv, steps]
+                }
+            }
+        };
+        (0..batch * heads).map(one).collect()
+    }
+
+    fn check(&self, rule: Rule<'_>, isa: Isa) {
+        let (out, g, _) = self.run(rule, isa);
+        let expected = self.expected(rule);
+        let Shape { heads, queries, keys, dim, .. } = self.shape;
+        // A logit is rounded to its own size: large biases cost digits.
+        let largest = match rule {
+            Rule::Dense(Bias::Steps(_)) => self.steps().iter().fold(0.0f32, |w, x| w.max(x.abs())),
+            _ => 0.0,
+        };
+        let digits = 1.0 + f64::from(largest) / 16.0;
+        let parts: [(&str, &[f32], usize, usize, f64); 5] = [
+            ("out", &out, queries, dim, 5e-6),
+            ("dq", &g.q, queries, dim, 2e-5),
+            ("dk", &g.k, keys, dim, 2e-5),
+            ("dv", &g.v, keys, dim, 2e-5),
+            (
+                "drule",
+                &g.rule,
+                if g.rule.len() == self.shape.all_queries() { queries } else { keys },
+                1,
+                2e-5,
+            ),
+        ];
+        for (which, (name, ours, rows, width, tolerance)) in parts.into_iter().enumerate() {
+            if ours.is_empty() {
+                continue;
+            }
+            let all = expected.iter().flat_map(|head| &head[which]);
+            let scale = all.fold(1f64, |w, x| w.max(x.abs()));
+            for (head, expected) in expected.iter().enumerate() {
+                for (i, x) in expected[which].iter().enumerate() {
+                    let (row, t) = (i / width, i % width);
+                    let token = (head / heads * rows + row) * heads + head % heads;
+                    let ours = f64::from(ours[token * width + t]);
+                    assert!(
+                        (ours - x).abs() <= tolerance * scale * digits,
+                        "{isa}: {name} of {:?}, head {head}, row {row}, {t}: {ours} for {x} (scale {scale})",
+                        self.shape
+                    );
+                }
+            }
+        }
+    }
+
+    /// Every rule there is.
+    fn check_all(&self, isa: Isa) {
+        self.check(self.gate(), isa);
+        self.check(Rule::Dense(Bias::None), isa);
+        let slopes: Vec<f32> = (0..self.shape.heads).map(|h| 0.5f32.powi(h as i32 + 1)).collect();
+        self.check(Rule::Dense(Bias::Slope(&slopes)), isa);
+        let mut steps = self.steps();
+        self.check(Rule::Dense(Bias::Steps(self.steps_rows(&steps))), isa);
+        // Steps that do not fall with distance: nothing may be left out.
+        steps.iter_mut().for_each(|x| *x = -*x);
+        self.check(Rule::Dense(Bias::Steps(self.steps_rows(&steps))), isa);
+    }
+
+    /// Steps as FoX has them: sums of negative numbers from the newest key back.
+    fn steps(&self) -> Vec<f32> {
+        let mut steps = vec![0.0; self.extra.len()];
+        let keys = self.shape.keys.max(1);
+        for (row, extra) in steps.chunks_mut(keys).zip(self.extra.chunks(keys)) {
+            let mut sum = 0.0;
+            for (x, extra) in row.iter_mut().zip(extra).rev() {
+                *x = sum;
+                sum -= 0.05 * extra.abs();
+            }
+        }
+        steps
+    }
+
+    fn steps_rows<'a>(&self, steps: &'a [f32]) -> Rows<'a> {
+        let [batch, heads, keys] = self.shape.key_rows();
+        Rows::contiguous(steps, [batch, heads, 1], keys)
+    }
+}
+
+/// The lengths of the issue; the longest with the width heads have, the others with every one.
+#[test]
+fn every_path_agrees_with_the_definition() {
+    for isa in Isa::available() {
+        for length in [1, 2, 15, 16, 17, 63, 64, 65, 111] {
+            for dim in [8, 24, 32, 64, 80, 128] {
+                Case::new(shape(length, dim), (length * dim) as u64).check_all(isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sequences_agree_with_the_definition() {
+    let dims: &[usize] = if cfg!(debug_assertions) { &[64] } else { &[8, 24, 32, 64, 80, 128] };
+    for isa in Isa::available() {
+        for dim in dims {
+            let mut case = Case::new(shape(513, *dim), *dim as u64);
+            case.shape.heads = 1;
+            case.check_all(isa);
+        }
+    }
+}
+
+#[test]
+fn dropout_on_logits_is_the_same_in_every_path() {
+    for isa in Isa::available() {
+        for (length, rate) in [(1, 0.3), (17, 0.3), (300, 0.01), (300, 0.5)] {
+            let mut case = Case::new(shape(length, 24), 5);
+            case.dropout = Some(Dropout::new(Stream::new(9), rate));
+            case.check_all(isa);
+            // Gates so closed that all logits but the dropped ones vanish.
+            case.extra.iter_mut().for_each(|x| *x -= 200.0);
+            case.check(case.gate(), isa);
+        }
+    }
+}
+
+#[test]
+fn a_few_queries_against_many_keys() {
+    for isa in Isa::available() {
+        for queries in [1, 2, 4, 5, 70] {
+            for keys in [70, 71, 200] {
+                let shape = Shape { batch: 2, heads: 3, queries, keys, dim: 24 };
+                Case::new(shape, keys as u64).check_all(isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_in_nothing_out() {
+    for shape in
+        [shape(0, 8), Shape { batch: 0, ..shape(3, 8) }, Shape { queries: 0, ..shape(3, 8) }]
+    {
+        let case = Case::new(shape, 1);
+        let (out, gradients, _) = case.run(case.gate(), Isa::best());
+        assert!(out.is_empty() && gradients.q.is_empty());
+        assert!(gradients.k.iter().chain(&gradients.v).all(|x| *x == 0.0));
+    }
+}
+
+#[test]
+fn a_query_of_zeros_gives_exactly_zero_and_reads_little() {
+    for isa in Isa::available() {
+        let mut case = Case::new(shape(300, 16), 3);
+        case.q.fill(0.0);
+        let (out, g, saved) = case.run(case.gate(), isa);
+        assert!(out.iter().chain(&g.q).chain(&g.k).chain(&g.v).chain(&g.rule).all(|x| *x == 0.0));
+        assert!(saved.share_read(case.shape) < 0.6, "{isa}: {}", saved.share_read(case.shape));
+    }
+}
+
+/// Bounds so large that the softmax needs its running maximum after all.
+#[test]
+fn large_scores_do_not_overflow() {
+    for isa in Isa::available() {
+        let mut case = Case::new(shape(150, 32), 8);
+        case.q.iter_mut().for_each(|x| *x *= 64.0);
+        case.check_all(isa);
+    }
+}
+
+/// The largest difference to the exact result, relative to the largest output of the row.
+fn off(case: &Case, isa: Isa) -> (f64, f64) {
+    let dim = case.shape.dim;
+    let (near, _, saved) = case.run(case.gate(), isa);
+    let exact = Case { horizon: Horizon::Exact, ..case.clone() };
+    let (far, _, all) = exact.run(exact.gate(), isa);
+    assert!(all.stop.iter().all(|stop| *stop == 0));
+    let mut worst = 0.0f64;
+    for (near, far) in near.chunks(dim).zip(far.chunks(dim)) {
+        let scale = far.iter().fold(0.0f32, |w, x| w.max(x.abs()));
+        for (a, b) in near.iter().zip(far) {
+            worst = worst.max(f64::from((a - b).abs()) / f64::from(scale.max(f32::MIN_POSITIVE)));
+        }
+    }
+    (worst, saved.share_read(case.shape))
+}
+
+/// What one rounding of the sums may do on either side, beyond what the proof leaves.
+const ROUNDING: f64 = 3.0 / 16_777_216.0;
+
+#[test]
+fn the_horizon_changes_nothing_an_f32_can_show() {
+    for isa in Isa::available() {
+        let case = Case::new(shape(700, 64), 21);
+        assert!(off(&case, isa).0 <= ROUNDING, "{isa}");
+        let mut narrow = case.clone();
+        narrow.extra.iter_mut().for_each(|x| *x *= 0.3);
+        let (worst, read) = off(&narrow, isa);
+        assert!(worst <= ROUNDING, "{isa}: {worst:e}");
+        assert!(read < 0.9, "{isa}: it should have stopped somewhere: {read}");
+
+        // Initial gates: most is left out.
+        let initial = Case { extra: vec![0.0; case.extra.len()], ..case.clone() };
+        let (worst, read) = off(&initial, isa);
+        assert!(worst <= ROUNDING && read < 0.5, "{isa}: {worst:e}, {read}");
+
+        // Gates near 0 (wide open): everything is read.
+        let open = Case { extra: vec![30.0; case.extra.len()], ..case.clone() };
+        assert_eq!(off(&open, isa), (0.0, 1.0), "{isa}");
+
+        // Huge values far away, at every size that could slip through, with ordinary ones near.
+        for exponent in [3, 6, 8, 10, 20, 30] {
+            let mut huge = initial.clone();
+            huge.v[..50 * 64].iter_mut().for_each(|v| *v *= 10f32.powi(exponent));
+            let (worst, _) = off(&huge, isa);
+            assert!(worst <= ROUNDING, "{isa}, 1e{exponent}: {worst:e}");
+        }
+        // Near values of exactly zero: the far ones are all there is.
+        let mut zero = initial.clone();
+        zero.v[50 * 64..].fill(0.0);
+        assert!(off(&zero, isa).0 <= ROUNDING, "{isa}");
+    }
+}
+
+/// Nothing kept for hundreds of keys, then one at the far end.
+#[test]
+fn one_kept_key_at_the_far_end_is_found() {
+    for isa in Isa::available() {
+        for gate in [-40.0, 0.0, 20.0] {
+            let mut case = Case::new(Shape { batch: 1, ..shape(500, 16) }, 2);
+            case.shape.heads = 1;
+            case.q.fill(1.0);
+            case.k.fill(-1.0);
+            case.k[..16].fill(1.0);
+            case.extra.fill(gate);
+            let (out, _, _) = case.run(case.gate(), isa);
+            for row in out.chunks(16) {
+                assert_eq!(row, &case.v[..16], "{isa}");
+            }
+            case.check(case.gate(), isa);
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let case = Case::new(shape(400, 40), 4);
+    let run = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| case.run(case.gate(), Isa::best()))
+    };
+    assert_eq!(run(1), run(3));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 10 } else { 60 }))]
+    #[test]
+    fn any_size_agrees_with_the_definition(
+        batch in 1usize..3, heads in 1usize..4, keys in 1usize..220, fewer in 0usize..220,
+        dim in 1usize..90, seed in 0u64..1000, rate in prop_oneof![Just(0.0), 0.0..0.6], shift in -30.0f32..30.0,
+    ) {
+        let queries = keys - fewer.min(keys - 1);
+        let mut case = Case::new(Shape { batch, heads, queries, keys, dim }, seed);
+        case.extra.iter_mut().for_each(|x| *x += shift);
+        case.dropout = (rate > 0.0).then(|| Dropout::new(Stream::new(seed), rate));
+        for isa in Isa::available() {
+            case.check_all(isa);
+        }
+    }
+}

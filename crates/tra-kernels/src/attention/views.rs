@@ -1,0 +1,86 @@
+//! Strided views of `[batch, heads, rows, width]` with contiguous rows.
+
+use std::marker::PhantomData;
+
+/// Reads rows. What it refers to is checked once, when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    data: &'a [f32],
+    start: usize,
+    strides: [usize; 3],
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// `sizes` are batch, heads and rows; `strides` their distances in `data`.
+    ///
+    /// # Panics
+    /// When a row would lie outside `data`.
+    pub fn new(
+        data: &'a [f32],
+        start: usize,
+        sizes: [usize; 3],
+        strides: [usize; 3],
+        width: usize,
+    ) -> Self {
+        if sizes.iter().all(|n| *n > 0) {
+            let last: usize = sizes.iter().zip(strides).map(|(n, s)| (n - 1) * s).sum();
+            assert!(start + last + width <= data.len(), "a row lies outside its buffer");
+        }
+        Self { data, start, strides, width }
+    }
+
+    /// Rows one after another: `[batch, heads, rows, width]`.
+    pub fn contiguous(data: &'a [f32], sizes: [usize; 3], width: usize) -> Self {
+        let [_, heads, rows] = sizes;
+        Self::new(data, 0, sizes, [heads * rows * width, rows * width, width], width)
+    }
+
+    /// The rows of a buffer `[batch, rows, heads, width]`: one token after another.
+    pub fn by_token(data: &'a [f32], sizes: [usize; 3], width: usize) -> Self {
+        let [_, heads, rows] = sizes;
+        Self::new(data, 0, sizes, [rows * heads * width, width, heads * width], width)
+    }
+
+    /// One row.
+    pub fn row(&self, [batch, head]: [usize; 2], row: usize) -> &'a [f32] {
+        let [b, h, r] = self.strides;
+        &self.data[self.start + batch * b + head * h + row * r..][..self.width]
+    }
+}
+
+/// Writes rows of a buffer `[batch, rows, heads, width]` from several threads.
+#[derive(Clone, Copy)]
+pub(crate) struct RowsOut<'a> {
+    data: *mut f32,
+    len: usize,
+    rows: usize,
+    heads: usize,
+    width: usize,
+    life: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: `row` is unsafe, and its callers promise that no row is used by two threads at once.
+unsafe impl Send for RowsOut<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RowsOut<'_> {}
+
+impl<'a> RowsOut<'a> {
+    pub(crate) fn new(data: &'a mut [f32], [batch, heads, rows]: [usize; 3], width: usize) -> Self {
+        assert_eq!(data.len(), batch * heads * rows * width, "an output has another size");
+        let len = data.len();
+        Self { data: data.as_mut_ptr(), len, rows, heads, width, life: PhantomData }
+    }
+
+    /// One row.
+    ///
+    /// # Safety
+    /// Nobody else may use this row while the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn row(&self, [batch, head]: [usize; 2], row: usize) -> &'a mut [f32] {
+        let at = ((batch * self.rows + row) * self.heads + head) * self.width;
+        assert!(at + self.width <= self.len);
+        // SAFETY: within the buffer, and the caller's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(at), self.width) }
+    }
+}
