@@ -6,6 +6,7 @@
 //! instruction set has.
 
 use crate::random::Stream;
+use crate::simd::{Isa, Simd, kernel};
 
 /// One dropout site at one training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +46,18 @@ impl Dropout {
         DropoutRow { key: (self.stream.bits(row) >> 32) as u32, dropout: *self }
     }
 
+    /// Multiplies rows of `columns` numbers with their factors; the first is row number `first_row`.
+    ///
+    /// # Panics
+    /// When this machine lacks the instruction set.
+    pub fn apply(&self, isa: Isa, x: &mut [f32], first_row: u64, columns: usize) {
+        assert!(isa.is_available(), "this machine has no {isa}");
+        for (row, x) in (first_row..).zip(x.chunks_mut(columns.max(1))) {
+            // SAFETY: the instruction set is there.
+            unsafe { apply_row(isa, x, self.row(row).key, self.threshold, self.scale) };
+        }
+    }
+
     /// Writes the factor of every element, 0 or `1 / (1 - rate)`, for rows of `columns` numbers
     /// of which the first is row number `first_row`.
     pub fn fill(&self, out: &mut [f32], first_row: u64, columns: usize) {
@@ -77,6 +90,33 @@ impl DropoutRow {
         } else {
             self.dropout.scale
         }
+    }
+}
+
+kernel!(unsafe fn apply_row = apply_generic(x: &mut [f32], key: u32, threshold: u32, scale: f32));
+
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn apply_generic<S: Simd>(x: &mut [f32], key: u32, threshold: u32, scale: f32) {
+    let whole = x.len() / S::LANES * S::LANES;
+    let row = DropoutRow { key, dropout: Dropout { stream: Stream::new(0), threshold, scale } };
+    // Columns times the constant of the hash, one vector after another.
+    let mut columns = [0u32; 16];
+    // SAFETY: up to `whole` there are whole vectors.
+    unsafe {
+        for at in (0..whole).step_by(S::LANES) {
+            for (lane, column) in columns.iter_mut().enumerate() {
+                *column = ((at + lane) as u32).wrapping_mul(0x9E37_79B9) ^ key;
+            }
+            let dropped = S::dropped(S::iload(columns.as_ptr()), 0, threshold);
+            let p = x.as_mut_ptr().add(at);
+            let kept = S::mul(S::load(p), S::splat(scale));
+            S::store(p, S::select(dropped, S::splat(0.0), kept));
+        }
+    }
+    for (column, x) in (whole as u32..).zip(&mut x[whole..]) {
+        *x *= row.factor(column);
     }
 }
 
@@ -118,6 +158,19 @@ mod tests {
         let mut part = vec![f32::NAN; 2 * 301];
         Dropout::new(Stream::new(7).fork(5), 0.3).fill(&mut part, 40, 301);
         assert_eq!(part, whole[40 * 301..42 * 301]);
+    }
+
+    #[test]
+    fn every_instruction_set_applies_the_same_factors() {
+        let dropout = Dropout::new(Stream::new(2), 0.3);
+        let mut factors = vec![f32::NAN; 5 * 37];
+        dropout.fill(&mut factors, 9, 37);
+        for isa in Isa::available() {
+            let mut x = vec![2.0; factors.len()];
+            dropout.apply(isa, &mut x, 9, 37);
+            let expected: Vec<f32> = factors.iter().map(|f| 2.0 * f).collect();
+            assert_eq!(x, expected, "{isa}");
+        }
     }
 
     #[test]

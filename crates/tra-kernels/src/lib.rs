@@ -2,6 +2,9 @@
 //!
 //! This crate knows nothing of tensors, models or files. It holds
 //!
+//! - [`attention`]: fused kernels for TRA and dense attention, forward, backward and decoding;
+//! - [`norm`], [`swiglu`], [`linear`], [`rotate`], [`loss`], [`adamw`]: the rest of a training step;
+//! - [`simd`]: the instruction sets they are compiled for, chosen at run time;
 //! - [`tra::naive`]: the definition of the mechanism, forward and backward, in plain `f64` loops.
 //!   It is the yardstick for every faster implementation and is never optimised;
 //! - [`random`]: the counter-based generator behind weight initialisation, tasks and dropout, so
@@ -11,10 +14,17 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod adamw;
 pub mod attention;
 pub mod dropout;
+pub mod linear;
+pub mod loss;
 pub mod memory;
+pub mod norm;
+mod parallel;
 pub mod random;
+pub mod rotate;
 mod scratch;
 pub mod simd;
+pub mod swiglu;
 pub mod tra;

@@ -160,20 +160,15 @@ pub(crate) trait Simd: Copy {
     /// Unsigned `a < b`.
     unsafe fn ilt(a: Self::I, b: Self::I) -> Self::M;
 
-    /// Every lane true.
-    #[inline(always)]
-    unsafe fn all(m: Self::M) -> bool {
-        unsafe { Self::bits(m) == (1u64 << Self::LANES).wrapping_sub(1) as u32 }
-    }
-
     /// `e^x` within two units in the last place; 0 below -87.3, where `e^x` leaves the normal
     /// numbers. `x` must not be above 88.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
         unsafe {
             let smallest = Self::splat(-87.3);
-            let fits = Self::ge(x, smallest);
-            let x = Self::max(x, smallest);
+            // In this order a NaN stays one, here and in the maximum.
+            let vanishes = Self::gt(smallest, x);
+            let x = Self::max(smallest, x);
             // x = n ln 2 + r, |r| <= ln(2)/2; ln 2 in two parts, of which the first has so few
             // digits that its product with n is exact.
             let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
@@ -185,7 +180,7 @@ pub(crate) trait Simd: Copy {
                 p = Self::fma(p, r, Self::splat(c));
             }
             let p = Self::fma(p, Self::mul(r, r), Self::add(r, Self::splat(1.0)));
-            Self::select(fits, Self::mul(p, Self::pow2(n)), Self::splat(0.0))
+            Self::select(vanishes, Self::splat(0.0), Self::mul(p, Self::pow2(n)))
         }
     }
 
@@ -269,6 +264,9 @@ mod tests {
             // SAFETY: as above.
             unsafe { run_exps(isa, &far, &mut out) };
             assert_eq!(out, [0.0; 16], "{isa}");
+            // SAFETY: as above.
+            unsafe { run_exps(isa, &[f32::NAN; 16], &mut out) };
+            assert!(out.iter().all(|x| x.is_nan()), "{isa}");
         }
     }
 

@@ -1,0 +1,158 @@
+//! `y = x W + b` and its gradients, on the matrix products of the `gemm` crate.
+
+use rayon::prelude::*;
+
+use crate::parallel::{add_up, piece};
+
+/// Sizes: `rows` of `x`, numbers `input` in each, numbers `output` in each of `y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Rows of `x` and `y`.
+    pub rows: usize,
+    /// Columns of `x`, rows of `W`.
+    pub input: usize,
+    /// Columns of `y` and of `W`.
+    pub output: usize,
+}
+
+/// Writes `x W + b` into `out`. All row-major.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>, out: &mut [f32]) {
+    let Sizes { rows, input, output } = sizes;
+    assert!(x.len() == rows * input && w.len() == input * output && out.len() == rows * output);
+    if let Some(b) = b {
+        assert_eq!(b.len(), output);
+        out.par_chunks_mut(piece(output) * output).for_each(|out| {
+            out.chunks_mut(output).for_each(|out| out.copy_from_slice(b));
+        });
+    }
+    product([rows, output, input], (x, input, 1), (w, output, 1), out, b.is_some());
+}
+
+/// Writes the gradient with respect to `x`.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32], dx: &mut [f32]) {
+    let Sizes { rows, input, output } = sizes;
+    assert!(dy.len() == rows * output && w.len() == input * output && dx.len() == rows * input);
+    product([rows, input, output], (dy, output, 1), (w, 1, output), dx, false);
+}
+
+/// Writes the gradient with respect to `W`.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32], dw: &mut [f32]) {
+    let Sizes { rows, input, output } = sizes;
+    assert!(x.len() == rows * input && dy.len() == rows * output && dw.len() == input * output);
+    product([input, output, rows], (x, 1, input), (dy, output, 1), dw, false);
+}
+
+/// The gradient with respect to `b`: the sum of the rows of `dy`.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
+    let Sizes { rows, output, .. } = sizes;
+    assert_eq!(dy.len(), rows * output);
+    let sum = |dy: &[f32]| {
+        let mut sum = vec![0.0; output];
+        for row in dy.chunks_exact(output) {
+            sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        }
+        sum
+    };
+    add_up(dy.par_chunks(piece(output) * output).map(sum).collect(), output)
+}
+
+/// A matrix with its distances between rows and between columns.
+type Matrix<'a> = (&'a [f32], usize, usize);
+
+/// `out = a b`, or `out += a b`; `out` is row-major.
+fn product([m, n, k]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], add: bool) {
+    if k == 0 && !add {
+        out.fill(0.0);
+    }
+    if m * n * k == 0 {
+        return;
+    }
+    // Below about a million multiplications a second thread costs more than it brings.
+    let parallelism =
+        if m * n * k >= 1 << 20 { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    // SAFETY: the callers checked that the matrices have the sizes their strides span.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            add,
+            a.0.as_ptr(),
+            a.2 as isize,
+            a.1 as isize,
+            b.0.as_ptr(),
+            b.2 as isize,
+            b.1 as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+
+    #[test]
+    fn products_and_gradients_agree_with_sums() {
+        for (rows, input, output) in [(1, 1, 1), (3, 5, 7), (0, 3, 2), (4, 0, 3), (130, 40, 90)] {
+            let sizes = Sizes { rows, input, output };
+            let draw = |tag: u64, n: usize| -> Vec<f32> {
+                (0..n as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
+            };
+            let (x, w) = (draw(1, rows * input), draw(2, input * output));
+            let (b, dy) = (draw(3, output), draw(4, rows * output));
+            let mut out = vec![f32::NAN; rows * output];
+            let (mut dx, mut dw) = (vec![f32::NAN; x.len()], vec![f32::NAN; w.len()]);
+            forward(sizes, &x, &w, Some(&b), &mut out);
+            let mut plain = vec![f32::NAN; rows * output];
+            forward(sizes, &x, &w, None, &mut plain);
+            backward_x(sizes, &w, &dy, &mut dx);
+            backward_w(sizes, &x, &dy, &mut dw);
+            let db = backward_b(sizes, &dy);
+            let close = |ours: f32, x: f64| {
+                assert!((f64::from(ours) - x).abs() < 1e-4, "{sizes:?}: {ours} {x}");
+            };
+            let f = f64::from;
+            for r in 0..rows {
+                for o in 0..output {
+                    let y: f64 =
+                        (0..input).map(|i| f(x[r * input + i]) * f(w[i * output + o])).sum();
+                    close(plain[r * output + o], y);
+                    close(out[r * output + o], y + f(b[o]));
+                }
+                for i in 0..input {
+                    let d = (0..output).map(|o| f(dy[r * output + o]) * f(w[i * output + o])).sum();
+                    close(dx[r * input + i], d);
+                }
+            }
+            for o in 0..output {
+                close(db[o], (0..rows).map(|r| f(dy[r * output + o])).sum());
+                for i in 0..input {
+                    let d = (0..rows).map(|r| f(x[r * input + i]) * f(dy[r * output + o])).sum();
+                    close(dw[i * output + o], d);
+                }
+            }
+        }
+    }
+}

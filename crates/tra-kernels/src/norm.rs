@@ -1,0 +1,220 @@
+//! RMS norm over rows: `y = x / sqrt(mean(x^2) + eps) * weight`.
+
+use rayon::prelude::*;
+
+use crate::parallel::{add_up, piece};
+use crate::simd::{Isa, Simd, kernel};
+
+/// Writes the norm of every row of `width` numbers into `out` and one over its root mean square
+/// into `inverse`, one number a row. Without a `weight` there is none to multiply with.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn forward(
+    isa: Isa,
+    x: &[f32],
+    weight: Option<&[f32]>,
+    eps: f32,
+    width: usize,
+    out: &mut [f32],
+    inverse: &mut [f32],
+) {
+    check(isa, x, weight, width, inverse.len());
+    assert_eq!(out.len(), x.len());
+    let rows = piece(width);
+    x.par_chunks(rows * width)
+        .zip(out.par_chunks_mut(rows * width))
+        .zip(inverse.par_chunks_mut(rows))
+        // SAFETY: the instruction set is there, and the sizes fit.
+        .for_each(|((x, out), inverse)| unsafe { run_forward(isa, x, weight, eps, out, inverse) });
+}
+
+/// Gradients with respect to `x`, written into `dx`, and to the weight, if there is one.
+///
+/// # Panics
+/// When a size does not fit.
+pub fn backward(
+    isa: Isa,
+    x: &[f32],
+    weight: Option<&[f32]>,
+    inverse: &[f32],
+    dy: &[f32],
+    width: usize,
+    dx: &mut [f32],
+) -> Option<Vec<f32>> {
+    check(isa, x, weight, width, inverse.len());
+    assert!(dy.len() == x.len() && dx.len() == x.len());
+    let rows = piece(width);
+    let pieces: Vec<Vec<f32>> = x
+        .par_chunks(rows * width)
+        .zip(dy.par_chunks(rows * width))
+        .zip(dx.par_chunks_mut(rows * width))
+        .zip(inverse.par_chunks(rows))
+        .map(|(((x, dy), dx), inverse)| {
+            let mut dweight = vec![0.0; weight.map_or(0, <[f32]>::len)];
+            // SAFETY: the instruction set is there, and the sizes fit.
+            unsafe { run_backward(isa, x, weight, inverse, dy, dx, &mut dweight) };
+            dweight
+        })
+        .collect();
+    weight.map(|weight| add_up(pieces, weight.len()))
+}
+
+fn check(isa: Isa, x: &[f32], weight: Option<&[f32]>, width: usize, rows: usize) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    assert_eq!(x.len(), rows * width, "one number a row");
+    assert!(weight.is_none_or(|w| w.len() == width), "one weight a column");
+}
+
+kernel!(unsafe fn run_forward = forward_rows(
+    x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [f32], inverse: &mut [f32],
+));
+kernel!(unsafe fn run_backward = backward_rows(
+    x: &[f32], weight: Option<&[f32]>, inverse: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32],
+));
+
+/// # Safety
+/// The CPU must have `S`; `out` has the size of `x`, `inverse` one number a row.
+#[inline(always)]
+unsafe fn forward_rows<S: Simd>(
+    x: &[f32],
+    weight: Option<&[f32]>,
+    eps: f32,
+    out: &mut [f32],
+    inverse: &mut [f32],
+) {
+    let width = x.len() / inverse.len().max(1);
+    let whole = width / S::LANES * S::LANES;
+    for (row, inverse) in inverse.iter_mut().enumerate() {
+        let x = &x[row * width..][..width];
+        let out = &mut out[row * width..][..width];
+        // SAFETY: up to `whole` there are whole vectors.
+        unsafe {
+            let mut sum = S::splat(0.0);
+            for t in (0..whole).step_by(S::LANES) {
+                let x = S::load(x.as_ptr().add(t));
+                sum = S::fma(x, x, sum);
+            }
+            let tail: f32 = x[whole..].iter().map(|x| x * x).sum();
+            *inverse = 1.0 / ((S::sum(sum) + tail) / width as f32 + eps).sqrt();
+            for t in (0..whole).step_by(S::LANES) {
+                let mut y = S::mul(S::load(x.as_ptr().add(t)), S::splat(*inverse));
+                if let Some(weight) = weight {
+                    y = S::mul(y, S::load(weight.as_ptr().add(t)));
+                }
+                S::store(out.as_mut_ptr().add(t), y);
+            }
+        }
+        for t in whole..width {
+            out[t] = x[t] * *inverse * weight.map_or(1.0, |w| w[t]);
+        }
+    }
+}
+
+/// With `r = 1 / rms` and `u = dy * weight`: `dx = r (u - x r^2 mean(x u))`, and the weight gets
+/// `dy x r`.
+///
+/// # Safety
+/// The CPU must have `S`; `dy` and `dx` have the size of `x`, `inverse` one number a row.
+#[inline(always)]
+unsafe fn backward_rows<S: Simd>(
+    x: &[f32],
+    weight: Option<&[f32]>,
+    inverse: &[f32],
+    dy: &[f32],
+    dx: &mut [f32],
+    dweight: &mut [f32],
+) {
+    let width = x.len() / inverse.len().max(1);
+    let whole = width / S::LANES * S::LANES;
+    for (row, r) in inverse.iter().enumerate() {
+        let (x, dy) = (&x[row * width..][..width], &dy[row * width..][..width]);
+        let dx = &mut dx[row * width..][..width];
+        // SAFETY: up to `whole` there are whole vectors.
+        unsafe {
+            let mut sum = S::splat(0.0);
+            for t in (0..whole).step_by(S::LANES) {
+                let mut u = S::load(dy.as_ptr().add(t));
+                if let Some(weight) = weight {
+                    u = S::mul(u, S::load(weight.as_ptr().add(t)));
+                }
+                sum = S::fma(u, S::load(x.as_ptr().add(t)), sum);
+            }
+            let mut dot = S::sum(sum);
+            for t in whole..width {
+                dot += dy[t] * weight.map_or(1.0, |w| w[t]) * x[t];
+            }
+            let along = -dot * r * r / width as f32;
+            for t in (0..whole).step_by(S::LANES) {
+                let (x, dy) = (S::load(x.as_ptr().add(t)), S::load(dy.as_ptr().add(t)));
+                let mut u = dy;
+                if let Some(weight) = weight {
+                    u = S::mul(u, S::load(weight.as_ptr().add(t)));
+                    let p = dweight.as_mut_ptr().add(t);
+                    let more = S::mul(S::mul(dy, x), S::splat(*r));
+                    S::store(p, S::add(S::load(p), more));
+                }
+                let u = S::fma(x, S::splat(along), u);
+                S::store(dx.as_mut_ptr().add(t), S::mul(u, S::splat(*r)));
+            }
+            for t in whole..width {
+                dx[t] = (dy[t] * weight.map_or(1.0, |w| w[t]) + x[t] * along) * r;
+                if weight.is_some() {
+                    dweight[t] += dy[t] * x[t] * r;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+
+    /// Against the formula in f64, and its gradients against differences.
+    #[test]
+    fn every_instruction_set_agrees_with_the_formula() {
+        for isa in Isa::available() {
+            for (rows, width) in [(1, 1), (3, 5), (2, 16), (70, 40), (2, 257)] {
+                for weighted in [false, true] {
+                    let draw = |tag: u64, n: usize| -> Vec<f32> {
+                        (0..n as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
+                    };
+                    let (x, dy) = (draw(1, rows * width), draw(2, rows * width));
+                    let weight = weighted.then(|| draw(3, width));
+                    let (mut out, mut inverse) = (vec![f32::NAN; x.len()], vec![f32::NAN; rows]);
+                    forward(isa, &x, weight.as_deref(), 1e-6, width, &mut out, &mut inverse);
+                    let mut dx = vec![f32::NAN; x.len()];
+                    let dw = backward(isa, &x, weight.as_deref(), &inverse, &dy, width, &mut dx);
+                    assert_eq!(dw.is_some(), weighted);
+
+                    let mut expected_dw = vec![0.0; width];
+                    for row in 0..rows {
+                        let at = |t: usize| f64::from(x[row * width + t]);
+                        let w = |t: usize| weight.as_ref().map_or(1.0, |w| f64::from(w[t]));
+                        let square: f64 = (0..width).map(|t| at(t).powi(2)).sum();
+                        let r = 1.0 / (square / width as f64 + 1e-6).sqrt();
+                        let g = |t: usize| f64::from(dy[row * width + t]);
+                        let dot: f64 = (0..width).map(|t| g(t) * w(t) * at(t)).sum();
+                        for t in 0..width {
+                            let close = |ours: f32, x: f64| {
+                                assert!(
+                                    (f64::from(ours) - x).abs() < 2e-5 * (1.0 + x.abs()),
+                                    "{isa} {rows}x{width} {weighted}: {ours} {x}"
+                                );
+                            };
+                            close(out[row * width + t], at(t) * r * w(t));
+                            let d = r * (g(t) * w(t) - at(t) * r * r * dot / width as f64);
+                            close(dx[row * width + t], d);
+                            expected_dw[t] += g(t) * at(t) * r;
+                        }
+                    }
+                    for (ours, x) in dw.iter().flatten().zip(expected_dw) {
+                        assert!((f64::from(*ours) - x).abs() < 2e-5 * (1.0 + x.abs()));
+                    }
+                }
+            }
+        }
+    }
+}
