@@ -2,6 +2,7 @@
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
+use tra_nn::fused;
 
 /// Sum of the cross-entropy of the scored tokens, each predicted from the position before it, and
 /// how many there are.
@@ -24,6 +25,14 @@ pub fn cross_entropy(
     }
     if rows.is_empty() {
         return None;
+    }
+    if fused::usable(&logits) {
+        let mut all = vec![fused::NOT_SCORED; batch * length];
+        for (row, target) in rows.iter().zip(&targets) {
+            all[*row as usize] = *target as u32;
+        }
+        let loss = fused::cross_entropy(logits.reshape([batch * length, vocab]), all);
+        return Some((loss, rows.len()));
     }
     let device = logits.device();
     let count = rows.len();

@@ -6,6 +6,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use tra_nn::Decoder;
 use tra_nn::checkpoint::HostTensor;
+use tra_nn::fused;
 
 const EPS: f64 = 1e-8;
 
@@ -54,6 +55,9 @@ impl Summed {
     /// the number of threads.
     pub fn norm(&self) -> f64 {
         let squares = self.0.iter().map(|gradient| {
+            if fused::usable(gradient) {
+                return fused::sum_of_squares(gradient);
+            }
             gradient.to_data_as::<f32>().iter::<f32>().map(|g| f64::from(g).powi(2)).sum::<f64>()
         });
         squares.sum::<f64>().sqrt()
@@ -168,6 +172,40 @@ impl ModuleMapper for Update<'_> {
         let (Some(moments), Some(gradient)) = (self.moments.next(), self.gradients.next()) else {
             unreachable!("one gradient and two moments for every parameter");
         };
+        param.map(|value| {
+            let device = value.device();
+            let value = value.inner();
+            let new = if fused::usable(&value) && fused::usable(&gradient) {
+                fused::adamw(value, moments, gradient, self.numbers())
+            } else {
+                self.plain(value, moments, gradient)
+            };
+            match device.is_autodiff() {
+                true => Tensor::from_inner(new).require_grad(),
+                false => new,
+            }
+        })
+    }
+}
+
+impl Update<'_> {
+    fn numbers(&self) -> fused::AdamWStep {
+        fused::AdamWStep {
+            betas: self.betas.map(|beta| beta as f32),
+            scale: self.scale as f32,
+            decay: self.decay as f32,
+            rate: self.rate as f32,
+            second: self.second as f32,
+            eps: EPS as f32,
+        }
+    }
+
+    fn plain<const D: usize>(
+        &self,
+        value: Tensor<D>,
+        moments: &mut [Tensor<1>; 2],
+        gradient: Tensor<1>,
+    ) -> Tensor<D> {
         let [beta1, beta2] = self.betas;
         let gradient = gradient * self.scale;
         let [m, v] = moments.clone();
@@ -175,16 +213,8 @@ impl ModuleMapper for Update<'_> {
         let v = v * beta2 + gradient.square() * (1.0 - beta2);
         *moments = [m.clone(), v.clone()];
         let step = m * self.rate / (v.sqrt() / self.second + EPS);
-        param.map(|value| {
-            let shape = value.dims();
-            let device = value.device();
-            let value = value.inner();
-            let new = value * self.decay - step.reshape(shape);
-            match device.is_autodiff() {
-                true => Tensor::from_inner(new).require_grad(),
-                false => new,
-            }
-        })
+        let shape = value.dims();
+        value * self.decay - step.reshape(shape)
     }
 }
 

@@ -4,14 +4,17 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
+use tra_kernels::dropout::Dropout;
 use tra_kernels::random::Stream;
 
 use crate::attention::{AnyAttention, AttentionLayer, AttentionLayerConfig};
 use crate::config::DecoderConfig;
 use crate::dropout::drop;
 use crate::error::Error;
+use crate::fused;
 use crate::init::WeightInit;
 use crate::norm::RmsNorm;
+use crate::ops::linear;
 use crate::pass::LayerPass;
 
 /// Attention, then the feed-forward part, each behind a norm and added to the stream.
@@ -71,7 +74,12 @@ impl Mlp {
 
     fn forward(&self, x: Tensor<3>, stream: Option<Stream>) -> Tensor<3> {
         let half = 2 * x.dims()[2];
-        let both = self.linear1.forward(x);
+        let both = linear(&self.linear1, x);
+        if fused::usable(&both) {
+            let stream = stream.filter(|_| self.dropout > 0.0);
+            let dropout = stream.map(|stream| Dropout::new(stream, self.dropout));
+            return linear(&self.linear2, fused::swiglu(both, dropout));
+        }
         let (a, gate) = (both.clone().narrow(2, 0, half), both.narrow(2, half, half));
         self.linear2.forward(drop(a * silu(gate), self.dropout, stream))
     }

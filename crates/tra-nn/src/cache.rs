@@ -1,6 +1,9 @@
 //! What generation remembers: keys, values and, for some mechanisms, one number per key and head.
 
 use burn::tensor::{Slice, Tensor};
+use tra_kernels::attention::Bounds;
+
+use crate::fused;
 
 /// A tensor that grows along dimension 2, the length.
 ///
@@ -54,6 +57,9 @@ pub struct LayerCache {
     keys: Growing<4>,
     values: Growing<4>,
     state: Growing<3>,
+    /// Bounds of the keys and values of each head, for the fused kernel.
+    bounds: Vec<Bounds>,
+    has_bounds: bool,
 }
 
 impl LayerCache {
@@ -81,7 +87,15 @@ impl LayerCache {
                 "the cache holds batch {b}, {h} heads of {e}; it was given batch {b2}, {h2} heads of {e2}"
             );
         }
+        let known = self.has_bounds || self.is_empty();
+        self.has_bounds = known
+            && fused::usable(&k)
+            && fused::bounds_of(k.clone(), v.clone(), &mut self.bounds).is_some();
         (self.keys.extend(k), self.values.extend(v))
+    }
+
+    pub(crate) fn bounds(&self) -> Option<Vec<Bounds>> {
+        self.has_bounds.then(|| self.bounds.clone())
     }
 
     /// Appends a mechanism's own `[batch, heads, new]` numbers; gives all of them so far.

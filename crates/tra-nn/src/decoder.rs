@@ -11,6 +11,7 @@ use crate::dropout::drop;
 use crate::error::{Error, TokenError};
 use crate::init::WeightInit;
 use crate::norm::RmsNorm;
+use crate::ops::linear;
 use crate::pass::{LayerPass, Pass};
 
 /// A decoder-only language model. Field names are those of a reference checkpoint.
@@ -104,7 +105,7 @@ impl Decoder {
                 layer.forward(x, LayerPass { cache, dropout, probe })
             },
         );
-        self.out.forward(self.outln.forward(x))
+        linear(&self.out, self.outln.forward(x))
     }
 
     /// A batch of token sequences of one length, checked against the vocabulary.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use tra_kernels::dropout::Dropout;
 use tra_kernels::random::Stream;
 
+use crate::fused;
+
 /// Where attention drops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,6 +40,9 @@ pub(crate) fn drop<const D: usize>(x: Tensor<D>, rate: f64, stream: Option<Strea
     let shape = x.dims();
     let columns = shape[D - 1].max(1);
     let dropout = Dropout::new(stream, rate);
+    if fused::usable(&x) {
+        return fused::drop(x, dropout);
+    }
     let mut factors = vec![0.0; shape.iter().product()];
     // 64 rows a piece: enough to pay for handing the piece to another thread.
     factors.par_chunks_mut(64 * columns).enumerate().for_each(|(piece, factors)| {

@@ -34,6 +34,7 @@ mod decoder;
 pub mod device;
 mod dropout;
 mod error;
+pub mod fused;
 mod generate;
 mod init;
 mod norm;

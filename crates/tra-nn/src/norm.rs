@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
+use crate::fused;
 use crate::init::WeightInit;
 use crate::ops::rms_normalise;
 
@@ -24,6 +25,9 @@ impl RmsNorm {
 
     /// Shape `[…, width]` in and out.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        if fused::usable(&x) {
+            return fused::normalise(x, Some(self.weight.val()), self.eps);
+        }
         rms_normalise(x, self.eps) * self.weight.val().unsqueeze()
     }
 }

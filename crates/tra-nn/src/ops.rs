@@ -1,14 +1,30 @@
-//! The pieces mechanisms are composed of, in plain tensor operations that run on every backend.
+//! The pieces mechanisms are composed of, in plain tensor operations that run on every backend;
+//! norm and linear use a [fused](crate::fused) operation where there is one.
 //!
 //! Shapes: `q` is `[batch, heads, queries, head_dim]`, `k` and `v` are `[batch, heads, keys,
 //! head_dim]` with `keys >= queries`; the last query stands at the last key.
 
+use burn::nn::Linear;
 use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor};
+
+use crate::fused;
 
 /// RMS norm over the last dimension, without a learned scale.
 pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
+    if fused::usable(&x) {
+        return fused::normalise(x, None, eps);
+    }
     let mean_square = x.clone().square().mean_dim(D - 1);
     x / (mean_square + eps).sqrt()
+}
+
+/// `x W + b` over the last dimension.
+pub fn linear<const D: usize>(projection: &Linear, x: Tensor<D>) -> Tensor<D> {
+    if fused::usable(&x) {
+        let bias = projection.bias.as_ref().map(|bias| bias.val());
+        return fused::linear(x, projection.weight.val(), bias);
+    }
+    projection.forward(x)
 }
 
 /// `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.

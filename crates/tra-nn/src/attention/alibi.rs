@@ -4,7 +4,8 @@ use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
+use crate::fused::{self, DenseBias};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
 
@@ -14,13 +15,15 @@ use crate::ops::{distance, scores};
 pub struct AlibiConfig {
     /// Normalise queries and keys as TRA does.
     pub qk_norm: bool,
+    /// Whether to stop reading where nothing can change any more.
+    pub horizon: Horizon,
 }
 
 impl AttentionConfig for AlibiConfig {
     type Attention = Alibi;
 
     fn init(&self, _: HeadSizes, _: &WeightInit) -> Alibi {
-        Alibi {}
+        Alibi { horizon: self.horizon }
     }
 
     fn qk_norm(&self) -> bool {
@@ -30,11 +33,18 @@ impl AttentionConfig for AlibiConfig {
 
 /// `softmax(q . k / sqrt(e) - m (i - j))` with a slope `m` fixed for each head.
 #[derive(Module, Debug)]
-pub struct Alibi {}
+pub struct Alibi {
+    #[module(skip)]
+    horizon: Horizon,
+}
 
 impl Attention for Alibi {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
         let (k, v) = context.extend(heads.k, heads.v);
+        if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
+            let slopes = slopes(heads.q.dims()[1]).into_iter().map(|m| m as f32).collect();
+            return fused::dense([heads.q, k, v], DenseBias::Slope(slopes), kernel);
+        }
         let scores = scores(heads.q, k);
         let [_, heads, queries, keys] = scores.dims();
         let (device, dtype) = (scores.device(), scores.dtype());

@@ -2,8 +2,12 @@
 
 use burn::tensor::{Bool, Tensor};
 
+use tra_kernels::dropout::Dropout;
+
+use super::Horizon;
 use crate::cache::LayerCache;
 use crate::dropout::{AttentionDropout, DropoutPlacement};
+use crate::fused::{self, Kernel};
 use crate::ops::{causal, masked_softmax};
 use crate::pass::LayerProbe;
 
@@ -19,6 +23,23 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// How to run the fused kernel, if there is one for tensors like `q` and for all that surrounds
+    /// the mechanism: not under observation, which needs the matrices that the kernel never makes,
+    /// and not with dropout on the weights. Ask after [`extend`](Self::extend).
+    pub(crate) fn kernel(&self, q: &Tensor<4>, horizon: Horizon) -> Option<Kernel> {
+        let on_logits = |dropout: &AttentionDropout| match dropout.placement {
+            _ if dropout.rate == 0.0 => Some(None),
+            DropoutPlacement::Logits => Some(Some(Dropout::new(dropout.stream, dropout.rate))),
+            DropoutPlacement::Weights => None,
+        };
+        let dropout = self.dropout.as_ref().map_or(Some(None), on_logits)?;
+        if self.probe.is_some() || !fused::usable(q) {
+            return None;
+        }
+        let bounds = self.cache.as_ref().and_then(|cache| cache.bounds());
+        Some(Kernel { dropout, horizon: horizon.into(), bounds })
+    }
+
     /// How many positions came before the ones at hand. Ask before [`extend`](Self::extend).
     pub fn past(&self) -> usize {
         self.cache.as_ref().map_or(0, |cache| cache.len())

@@ -6,7 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
+use crate::fused::{self, DenseBias};
 use crate::init::WeightInit;
 use crate::ops::scores;
 
@@ -16,6 +17,8 @@ use crate::ops::scores;
 pub struct FoxConfig {
     /// Normalise queries and keys as TRA does.
     pub qk_norm: bool,
+    /// Whether to stop reading where nothing can change any more.
+    pub horizon: Horizon,
 }
 
 impl AttentionConfig for FoxConfig {
@@ -24,7 +27,7 @@ impl AttentionConfig for FoxConfig {
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Fox {
         let mut fgate_proj = init.linear("fgate_proj", sizes.width, sizes.heads, true);
         fgate_proj.bias = Some(init.constant([sizes.heads], 0.0));
-        Fox { fgate_proj }
+        Fox { fgate_proj, horizon: self.horizon }
     }
 
     fn qk_norm(&self) -> bool {
@@ -38,6 +41,8 @@ impl AttentionConfig for FoxConfig {
 pub struct Fox {
     /// The forget gate, `[width, heads]`; its bias begins at 0.
     pub fgate_proj: Linear,
+    #[module(skip)]
+    horizon: Horizon,
 }
 
 impl Attention for Fox {
@@ -45,11 +50,14 @@ impl Attention for Fox {
         let new = heads.hidden.dims()[1];
         let log_f = context.extend_state(log_sigmoid(gate(&self.fgate_proj, heads.hidden)));
         let (k, v) = context.extend(heads.k, heads.v);
-        let scores = scores(heads.q, k);
-        let keys = scores.dims()[3];
+        let keys = k.dims()[2];
         // Summed from the newest position back, so that the sums are small, and exact to rounding,
         // where the weights are large. From the oldest on, an f32 would be off by 0.004 at 64k.
         let after = log_f.clone().flip([2]).cumsum(2).flip([2]) - log_f;
+        if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
+            return fused::dense([heads.q, k, v], DenseBias::Steps(after), kernel);
+        }
+        let scores = scores(heads.q, k);
         let after_query = after.clone().narrow(2, keys - new, new).unsqueeze_dim::<4>(3);
         let forgotten = after.unsqueeze_dim::<4>(2) - after_query;
         let visible = context.visible(&scores);

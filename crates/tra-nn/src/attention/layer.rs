@@ -8,7 +8,7 @@ use super::{Attention, AttentionConfig, HeadSizes, Heads};
 use crate::dropout::DropoutPlacement;
 use crate::error::{ConfigError, Error};
 use crate::init::WeightInit;
-use crate::ops::rms_normalise;
+use crate::ops::{linear, rms_normalise};
 use crate::pass::LayerPass;
 
 /// Inside the root of the query/key norm.
@@ -112,19 +112,20 @@ impl<A: Attention> AttentionLayer<A> {
     /// Shape `[batch, length, width]` in and out.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
         let [batch, length, width] = x.dims();
-        let split = |projection: &Linear| {
-            let y = projection.forward(x.clone());
-            y.reshape([batch, length, self.heads, width / self.heads]).swap_dims(1, 2)
+        let split = |projection: &Linear, norm: bool| {
+            let y = linear(projection, x.clone());
+            let y = y.reshape([batch, length, self.heads, width / self.heads]);
+            let y = if norm { rms_normalise(y, QK_NORM_EPS) } else { y };
+            y.swap_dims(1, 2)
         };
-        let normed = |x: Tensor<4>| if self.qk_norm { rms_normalise(x, QK_NORM_EPS) } else { x };
         let heads = Heads {
-            q: normed(split(&self.toqueries)),
-            k: normed(split(&self.tokeys)),
-            v: split(&self.tovalues),
+            q: split(&self.toqueries, self.qk_norm),
+            k: split(&self.tokeys, self.qk_norm),
+            v: split(&self.tovalues, false),
             hidden: x.clone(),
         };
         let context = pass.context(self.dropout, self.dropout_placement);
         let out = self.mechanism.forward(heads, context);
-        self.c_out.forward(out.swap_dims(1, 2).reshape([batch, length, width]))
+        linear(&self.c_out, out.swap_dims(1, 2).reshape([batch, length, width]))
     }
 }

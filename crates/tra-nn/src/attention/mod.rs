@@ -12,6 +12,7 @@ mod alibi;
 mod context;
 mod cope;
 mod fox;
+mod horizon;
 mod layer;
 mod nope;
 mod registry;
@@ -28,6 +29,7 @@ pub use alibi::{Alibi, AlibiConfig};
 pub use context::Context;
 pub use cope::{Cope, CopeConfig};
 pub use fox::{Fox, FoxConfig};
+pub use horizon::Horizon;
 pub use layer::{AttentionLayer, AttentionLayerConfig};
 pub use nope::{Nope, NopeConfig};
 pub use registry::{AnyAttention, AnyAttentionConfig, NAMES};
@@ -39,6 +41,7 @@ pub use tra_threshold::{TraThreshold, TraThresholdConfig};
 
 use crate::error::ConfigError;
 use crate::init::WeightInit;
+use crate::ops::linear;
 
 /// Threshold Relative Attention as a layer, to be used alone in any Burn model.
 ///
@@ -129,5 +132,5 @@ pub struct Heads {
 
 /// Projects `hidden` to one number per head and position, `[batch, heads, length]`.
 fn gate(projection: &burn::nn::Linear, hidden: Tensor<3>) -> Tensor<3> {
-    projection.forward(hidden).swap_dims(1, 2)
+    linear(projection, hidden).swap_dims(1, 2)
 }

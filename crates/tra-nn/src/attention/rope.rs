@@ -1,11 +1,14 @@
 //! Rotary position embedding (Su et al. 2021).
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
 use crate::error::ConfigError;
+use crate::fused::{self, DenseBias};
 use crate::init::WeightInit;
 use crate::ops::scores;
 
@@ -56,6 +59,19 @@ pub struct Rope {
 
 impl Attention for Rope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
+        if fused::usable(&heads.q) {
+            let angles = self.angles(context.past(), &heads.q);
+            let turn =
+                |x: Tensor<4>| fused::rotate(x.swap_dims(1, 2), angles.clone()).swap_dims(1, 2);
+            let q = turn(heads.q);
+            let (k, v) = context.extend(turn(heads.k), heads.v);
+            if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
+                return fused::dense([q, k, v], DenseBias::None, kernel);
+            }
+            let scores = scores(q, k);
+            let visible = context.visible(&scores);
+            return context.attend(scores, visible, v);
+        }
         let rotation = self.rotation(context.past(), &heads.q);
         let q = rotate(heads.q, &rotation);
         let k = rotate(heads.k, &rotation);
@@ -67,6 +83,33 @@ impl Attention for Rope {
 }
 
 impl Rope {
+    /// The same numbers for the fused rotation, `[length, head_dim / 2]` each. The last few tables
+    /// are remembered: every layer of every step needs the same one.
+    fn angles(&self, past: usize, like: &Tensor<4>) -> Arc<[Vec<f32>; 2]> {
+        type Key = (u64, usize, usize, usize);
+        static TABLES: Mutex<Vec<(Key, Arc<[Vec<f32>; 2]>)>> = Mutex::new(Vec::new());
+        let [_, _, length, head_dim] = like.dims();
+        let key = (self.theta.to_bits(), past, length, head_dim);
+        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, table)) = tables.iter().find(|(known, _)| *known == key) {
+            return table.clone();
+        }
+        let pairs = head_dim / 2;
+        let speed: Vec<f64> = (0..pairs).map(|pair| self.speed(pair, head_dim)).collect();
+        let table = Arc::new([f64::cos, f64::sin].map(|f| {
+            let at = |position: usize| speed.iter().map(move |s| f(position as f64 * s) as f32);
+            (past..past + length).flat_map(at).collect()
+        }));
+        tables.truncate(3);
+        tables.insert(0, (key, table.clone()));
+        table
+    }
+
+    /// By how much a pair of dimensions is turned from one position to the next.
+    fn speed(&self, pair: usize, head_dim: usize) -> f64 {
+        self.theta.powf(-2.0 * pair as f64 / head_dim as f64)
+    }
+
     /// Cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
     ///
     /// Angles are reduced in f64: at position 65,536 an f32 angle is off by up to 0.004.
@@ -75,7 +118,7 @@ impl Rope {
         let pairs = head_dim / 2;
         let angle = |at: usize| {
             let (position, pair) = (past + at / pairs, at % pairs);
-            position as f64 * self.theta.powf(-2.0 * pair as f64 / head_dim as f64)
+            position as f64 * self.speed(pair, head_dim)
         };
         [f64::cos, f64::sin].map(|f| {
             let values: Vec<f64> = (0..length * pairs).map(|at| f(angle(at))).collect();

@@ -6,20 +6,25 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
+use crate::fused;
 use crate::init::WeightInit;
 use crate::ops::{count_kept, scores};
 
-/// Settings of [`Tra`]: it has none.
+/// Settings of [`Tra`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraConfig {}
+#[serde(deny_unknown_fields, default)]
+pub struct TraConfig {
+    /// Whether to stop reading where nothing can change any more.
+    pub horizon: Horizon,
+}
 
 impl AttentionConfig for TraConfig {
     type Attention = Tra;
 
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Tra {
-        Tra { delta_proj: init.linear("delta_proj", sizes.width, sizes.heads, true) }
+        let delta_proj = init.linear("delta_proj", sizes.width, sizes.heads, true);
+        Tra { delta_proj, horizon: self.horizon }
     }
 
     fn qk_norm(&self) -> bool {
@@ -33,12 +38,14 @@ impl AttentionConfig for TraConfig {
 pub struct Tra {
     /// The forget gate, `[width, heads]`.
     pub delta_proj: Linear,
+    #[module(skip)]
+    horizon: Horizon,
 }
 
 impl Attention for Tra {
     fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4> {
         let gate = gate(&self.delta_proj, heads.hidden);
-        threshold_relative_attention(heads.q, heads.k, heads.v, gate, context)
+        attend([heads.q, heads.k, heads.v], gate, context, self.horizon)
     }
 }
 
@@ -50,9 +57,21 @@ pub fn threshold_relative_attention(
     k: Tensor<4>,
     v: Tensor<4>,
     gate: Tensor<3>,
+    context: Context<'_>,
+) -> Tensor<4> {
+    attend([q, k, v], gate, context, Horizon::default())
+}
+
+fn attend(
+    [q, k, v]: [Tensor<4>; 3],
+    gate: Tensor<3>,
     mut context: Context<'_>,
+    horizon: Horizon,
 ) -> Tensor<4> {
     let (k, v) = context.extend(k, v);
+    if let Some(kernel) = context.kernel(&q, horizon) {
+        return fused::threshold_relative([q, k, v], gate, kernel);
+    }
     let scores = scores(q, k);
     let visible = context.visible(&scores);
     let keep = context.keep(&scores, &visible);

@@ -1,0 +1,161 @@
+//! Attention as one operation.
+
+use std::sync::Arc;
+
+use burn::backend::Dispatch;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::Tensor;
+use tra_kernels::attention::{
+    Bias, Bounds, Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward,
+};
+use tra_kernels::dropout::Dropout;
+use tra_kernels::simd::Isa;
+
+use super::flex::{RowTensor, by_token, dims, numbers, tensor};
+use super::graph::{FusedOps, Kept, Op};
+
+/// How the kernel is to be run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kernel {
+    /// On the logits.
+    pub(crate) dropout: Option<Dropout>,
+    pub(crate) horizon: Horizon,
+    /// Bounds of the keys and values of each head, where a cache knows them.
+    pub(crate) bounds: Option<Vec<Bounds>>,
+}
+
+/// Threshold Relative Attention; `gate` is `[batch, heads, queries]` before log-sigmoid.
+pub(crate) fn threshold_relative(
+    [q, k, v]: [Tensor<4>; 3],
+    gate: Tensor<3>,
+    kernel: Kernel,
+) -> Tensor<4> {
+    let op = Arc::new(Attention { kernel, kind: Kind::Tra });
+    let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(Dispatch::fused_4(op, q, k, v, gate.into_dispatch()))
+}
+
+/// What dense attention adds to a score.
+#[derive(Debug)]
+pub(crate) enum DenseBias {
+    None,
+    /// `-slope (i - j)`, one slope a head.
+    Slope(Vec<f32>),
+    /// `x_j - x_i`, `[batch, heads, keys]`.
+    Steps(Tensor<3>),
+}
+
+/// Dense attention with a bias.
+pub(crate) fn dense([q, k, v]: [Tensor<4>; 3], bias: DenseBias, kernel: Kernel) -> Tensor<4> {
+    let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
+    let op = |kind| Arc::new(Attention { kernel, kind });
+    Tensor::from_dispatch(match bias {
+        DenseBias::None => Dispatch::fused_3(op(Kind::Dense), q, k, v),
+        DenseBias::Slope(slopes) => Dispatch::fused_3(op(Kind::Slope(slopes)), q, k, v),
+        DenseBias::Steps(x) => Dispatch::fused_4(op(Kind::Steps), q, k, v, x.into_dispatch()),
+    })
+}
+
+/// Bounds of the keys and values of each head, the ones there were taken up.
+pub(crate) fn bounds_of(k: Tensor<4>, v: Tensor<4>, before: &mut Vec<Bounds>) -> Option<()> {
+    use burn::backend::flex::Flex;
+    let [batch, heads, new, _] = k.dims();
+    let k = RowTensor::new(&k.inner().try_into_primitive::<Flex>().ok()?);
+    let v = RowTensor::new(&v.inner().try_into_primitive::<Flex>().ok()?);
+    before.resize(batch * heads, Bounds::default());
+    for (head, bounds) in before.iter_mut().enumerate() {
+        let at = [head / heads, head % heads];
+        for row in 0..new {
+            bounds.add_key(k.rows().row(at, row));
+            bounds.add_value(v.rows().row(at, row));
+        }
+    }
+    Some(())
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tra,
+    Dense,
+    Slope(Vec<f32>),
+    Steps,
+}
+
+#[derive(Debug)]
+struct Attention {
+    kernel: Kernel,
+    kind: Kind,
+}
+
+impl Attention {
+    /// Runs `f` with the inputs as the kernel takes them.
+    fn with<R>(&self, inputs: &[FlexTensor], f: impl FnOnce(&Inputs<'_>) -> R) -> R {
+        let [batch, heads, queries, dim] = dims(&inputs[0]);
+        let [_, _, keys, _] = dims(&inputs[1]);
+        let [q, k, v] = [0, 1, 2].map(|i| RowTensor::new(&inputs[i]));
+        // A gate is a row of one number a query, steps a row of a number a key.
+        let extra = inputs.get(3).map(|x| match self.kind {
+            Kind::Steps => RowTensor::new(&x.reshape([batch, heads, 1, keys].into())),
+            _ => RowTensor::new(&unsqueeze(x)),
+        });
+        let rule = match (&self.kind, &extra) {
+            (Kind::Tra, Some(gate)) => Rule::Tra { gate: gate.rows() },
+            (Kind::Steps, Some(steps)) => Rule::Dense(Bias::Steps(steps.rows())),
+            (Kind::Slope(slopes), _) => Rule::Dense(Bias::Slope(slopes)),
+            _ => Rule::Dense(Bias::None),
+        };
+        f(&Inputs {
+            shape: Shape { batch, heads, queries, keys, dim },
+            q: q.rows(),
+            k: k.rows(),
+            v: v.rows(),
+            rule,
+            dropout: self.kernel.dropout,
+            horizon: self.kernel.horizon,
+            bounds: self.kernel.bounds.as_deref(),
+            isa: Isa::best(),
+        })
+    }
+}
+
+/// `[batch, heads, queries]` as `[batch, heads, queries, 1]`, wherever its numbers lie.
+fn unsqueeze(x: &FlexTensor) -> FlexTensor {
+    let [batch, heads, queries] = dims(x);
+    let layout = x.layout();
+    let mut strides = layout.strides().to_vec();
+    strides.push(1);
+    let shape = [batch, heads, queries, 1].into();
+    x.clone().with_layout(burn::backend::flex::Layout::new(shape, strides, layout.start_offset()))
+}
+
+impl Op for Attention {
+    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+        let shape: [usize; 4] = dims(&inputs[0]);
+        let mut out = vec![0.0; shape.iter().product()];
+        let saved = self.with(&inputs, |inputs| forward(inputs, &mut out));
+        let out = by_token(out, shape);
+        let mut tensors = inputs;
+        tensors.push(out.clone());
+        (out, Kept { tensors, attention: Some(Arc::new(saved)) })
+    }
+
+    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+        let Kept { mut tensors, attention } = kept;
+        let (Some(saved), Some(out)) = (attention, tensors.pop()) else { return Vec::new() };
+        // As the forward pass wrote it: one token after another.
+        let out = out.transpose(1, 2);
+        let grad = RowTensor::new(&grad);
+        let Gradients { q, k, v, rule } = self.with(&tensors, |inputs| {
+            let grad: Rows<'_> = grad.rows();
+            backward(inputs, &saved, &numbers(&out), grad)
+        });
+        let (of_q, of_k) = (dims(&tensors[0]), dims(&tensors[1]));
+        let mut gradients =
+            vec![Some(by_token(q, of_q)), Some(by_token(k, of_k)), Some(by_token(v, of_k))];
+        if let Some(extra) = tensors.get(3) {
+            let [batch, heads, rows] = dims(extra);
+            gradients.push(Some(tensor(rule, [batch, rows, heads]).transpose(1, 2)));
+        }
+        gradients
+    }
+}

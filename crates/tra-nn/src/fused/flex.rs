@@ -1,0 +1,58 @@
+//! Between the backend's tensors and slices.
+
+use std::borrow::Cow;
+
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::{DType, TensorMetadata};
+use burn::tensor::{Bytes, Shape};
+use tra_kernels::attention::Rows;
+
+/// The numbers of a tensor in the order of its shape; copied only if they lie otherwise.
+pub(crate) fn numbers(tensor: &FlexTensor) -> Cow<'_, [f32]> {
+    match tensor.as_slice::<f32>() {
+        Some(slice) => Cow::Borrowed(slice),
+        None => {
+            let tensor = tensor.to_contiguous();
+            Cow::Owned(tensor.as_slice::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
+        }
+    }
+}
+
+/// A tensor of these numbers.
+pub(crate) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(numbers), Layout::contiguous(shape.into()), DType::F32)
+}
+
+/// A buffer `[batch, rows, heads, width]` as a tensor `[batch, heads, rows, width]`.
+pub(crate) fn by_token(numbers: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
+    let [batch, heads, rows, width] = shape;
+    tensor(numbers, [batch, rows, heads, width]).transpose(1, 2)
+}
+
+/// The sizes of a tensor of `D` dimensions.
+pub(crate) fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+    tensor.shape().dims()
+}
+
+/// A tensor `[batch, heads, rows, width]` whose rows lie in one piece each.
+pub(crate) struct RowTensor {
+    tensor: FlexTensor,
+}
+
+impl RowTensor {
+    pub(crate) fn new(tensor: &FlexTensor) -> Self {
+        let strides = tensor.layout().strides();
+        let in_one_piece = strides[3] == 1 || dims::<4>(tensor)[3] == 1;
+        let usable = in_one_piece && strides.iter().all(|s| *s >= 0);
+        Self { tensor: if usable { tensor.clone() } else { tensor.to_contiguous() } }
+    }
+
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        let [batch, heads, rows, width] = dims(&self.tensor);
+        let strides = self.tensor.layout().strides();
+        let stride = |d: usize| usize::try_from(strides[d]).unwrap_or(0);
+        let start = self.tensor.layout().start_offset();
+        let data = self.tensor.storage::<f32>();
+        Rows::new(data, start, [batch, heads, rows], [stride(0), stride(1), stride(2)], width)
+    }
+}

@@ -1,0 +1,137 @@
+//! How an operation becomes a node of the autodiff graph.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::{Flex, FlexTensor};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, backend_extension};
+use tra_kernels::attention::Saved;
+
+/// An operation on tensors of the CPU backend.
+pub(crate) trait Op: Debug + Send + Sync {
+    /// The output, and what the backward pass needs.
+    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept);
+
+    /// The gradient of every input that is `wanted`.
+    fn backward(&self, kept: Kept, grad: FlexTensor, wanted: &[bool]) -> Vec<Option<FlexTensor>>;
+}
+
+/// What an operation keeps for its backward pass.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) tensors: Vec<FlexTensor>,
+    pub(crate) attention: Option<Arc<Saved>>,
+}
+
+impl Kept {
+    pub(crate) fn tensors(tensors: Vec<FlexTensor>) -> Self {
+        Self { tensors, attention: None }
+    }
+}
+
+/// What the backend runs: an operation of one to four inputs.
+#[backend_extension(Flex, Autodiff)]
+pub(crate) trait FusedOps: Backend {
+    fn fused_1(op: Arc<dyn Op>, a: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn fused_2(op: Arc<dyn Op>, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn fused_3(
+        op: Arc<dyn Op>,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+    fn fused_4(
+        op: Arc<dyn Op>,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+}
+
+impl FusedOps for Flex {
+    fn fused_1(op: Arc<dyn Op>, a: FlexTensor) -> FlexTensor {
+        op.forward(vec![a]).0
+    }
+    fn fused_2(op: Arc<dyn Op>, a: FlexTensor, b: FlexTensor) -> FlexTensor {
+        op.forward(vec![a, b]).0
+    }
+    fn fused_3(op: Arc<dyn Op>, a: FlexTensor, b: FlexTensor, c: FlexTensor) -> FlexTensor {
+        op.forward(vec![a, b, c]).0
+    }
+    fn fused_4(
+        op: Arc<dyn Op>,
+        a: FlexTensor,
+        b: FlexTensor,
+        c: FlexTensor,
+        d: FlexTensor,
+    ) -> FlexTensor {
+        op.forward(vec![a, b, c, d]).0
+    }
+}
+
+type Tracked<C> = FloatTensor<Autodiff<Flex, C>>;
+
+impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
+    fn fused_1(op: Arc<dyn Op>, a: Tracked<C>) -> Tracked<C> {
+        node::<C, 1>(op, [a])
+    }
+    fn fused_2(op: Arc<dyn Op>, a: Tracked<C>, b: Tracked<C>) -> Tracked<C> {
+        node::<C, 2>(op, [a, b])
+    }
+    fn fused_3(op: Arc<dyn Op>, a: Tracked<C>, b: Tracked<C>, c: Tracked<C>) -> Tracked<C> {
+        node::<C, 3>(op, [a, b, c])
+    }
+    fn fused_4(
+        op: Arc<dyn Op>,
+        a: Tracked<C>,
+        b: Tracked<C>,
+        c: Tracked<C>,
+        d: Tracked<C>,
+    ) -> Tracked<C> {
+        node::<C, 4>(op, [a, b, c, d])
+    }
+}
+
+#[derive(Debug)]
+struct Step;
+
+impl<const N: usize> Backward<Flex, N> for Step {
+    type State = (Arc<dyn Op>, Kept);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, N>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let grad = grads.consume::<Flex>(&ops.node);
+        let (op, kept) = ops.state;
+        let wanted = ops.parents.each_ref().map(Option::is_some);
+        let gradients = op.backward(kept, grad, &wanted);
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<Flex>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+fn node<C: CheckpointStrategy, const N: usize>(
+    op: Arc<dyn Op>,
+    inputs: [Tracked<C>; N],
+) -> Tracked<C> {
+    let guards = inputs.each_ref().map(|input| input.node());
+    let inputs = inputs.into_iter().map(|input| input.into_primitive()).collect();
+    let (output, kept) = op.forward(inputs);
+    match Step.prepare::<C>(guards).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish((op, kept), output),
+        OpsKind::UnTracked(prep) => prep.finish(output),
+    }
+}

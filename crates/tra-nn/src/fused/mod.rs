@@ -1,0 +1,58 @@
+//! Operations with a kernel of their own on the embedded CPU backend.
+//!
+//! Each is one node of the autodiff graph with a handwritten gradient, made of the slices-only
+//! kernels of `tra-kernels`. They take f32 tensors on the CPU backend; whoever calls them asks
+//! [`usable`] first and has the plain composition of tensor operations ready for everything else:
+//! other backends, other precisions, and [`plain`].
+//!
+//! | file | what it computes |
+//! | --- | --- |
+//! | `graph.rs` | how an operation becomes a node |
+//! | `flex.rs` | between the backend's tensors and slices |
+//! | `attention.rs` | TRA, and dense attention with a bias |
+//! | `layers.rs` | RMS norm, linear, gated unit, dropout, rotation |
+//! | `loss.rs` | cross-entropy |
+//! | `update.rs` | the step of AdamW; it has no gradient and is no node |
+
+mod attention;
+mod flex;
+mod graph;
+mod layers;
+mod loss;
+mod update;
+
+use std::cell::Cell;
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{DType, Tensor};
+
+pub(crate) use attention::{DenseBias, Kernel, bounds_of, dense, threshold_relative};
+pub(crate) use layers::{drop, linear, normalise, rotate, swiglu};
+pub use loss::{NOT_SCORED, cross_entropy};
+pub use tra_kernels::adamw::Step as AdamWStep;
+pub use update::{adamw, sum_of_squares};
+
+thread_local! {
+    static PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` without any fused operation on this thread: everything is composed of plain tensor
+/// operations, as on a backend without kernels. Tests compare the two.
+pub fn plain<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PLAIN.set(self.0);
+        }
+    }
+    let _restore = Restore(PLAIN.replace(true));
+    f()
+}
+
+/// Whether there is a kernel for a tensor like this one.
+pub fn usable<const D: usize>(x: &Tensor<D>) -> bool {
+    !PLAIN.get()
+        && x.dtype() == DType::F32
+        && x.shape().num_elements() > 0
+        && matches!(x.device().inner().as_dispatch(), DispatchDevice::Flex(_))
+}

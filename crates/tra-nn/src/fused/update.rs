@@ -1,0 +1,60 @@
+//! What an optimizer does with the gradients. These have no gradient themselves.
+
+use burn::backend::flex::{Flex, FlexTensor};
+use burn::tensor::Tensor;
+use rayon::prelude::*;
+use tra_kernels::adamw::{Step, step};
+use tra_kernels::simd::Isa;
+
+use super::flex::numbers;
+use super::layers::owned;
+
+/// Moves a parameter and its moments by one step of AdamW, in their own memory where nobody else
+/// uses it. The moments and the gradient have as many elements as the parameter, whatever their
+/// shape, and none of them is tracked.
+///
+/// # Panics
+/// Unless all are [usable](super::usable).
+pub fn adamw<const D: usize>(
+    value: Tensor<D>,
+    moments: &mut [Tensor<1>; 2],
+    gradient: Tensor<1>,
+    numbers_of_step: Step,
+) -> Tensor<D> {
+    let device = value.device();
+    let gradient = primitive(gradient);
+    let mut value = owned(primitive(value));
+    let [mut first, mut second] = [0, 1].map(|i| {
+        let taken = std::mem::replace(&mut moments[i], Tensor::empty([0], &device));
+        owned(primitive(taken))
+    });
+    step(
+        Isa::best(),
+        numbers_of_step,
+        value.storage_mut::<f32>(),
+        first.storage_mut::<f32>(),
+        second.storage_mut::<f32>(),
+        &numbers(&gradient),
+    );
+    *moments = [first, second].map(Tensor::from_primitive::<Flex>);
+    Tensor::from_primitive::<Flex>(value)
+}
+
+/// The sum of the squares of a gradient, in f64, in an order that does not depend on the number of
+/// threads.
+///
+/// # Panics
+/// Unless it is [usable](super::usable).
+pub fn sum_of_squares(gradient: &Tensor<1>) -> f64 {
+    let gradient = primitive(gradient.clone());
+    let piece = |x: &[f32]| x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
+    let pieces: Vec<f64> = numbers(&gradient).par_chunks(16_384).map(piece).collect();
+    pieces.iter().sum()
+}
+
+fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    match tensor.try_into_primitive::<Flex>() {
+        Ok(primitive) => primitive,
+        Err(error) => panic!("no tensor of the CPU backend: {error:?}"),
+    }
+}
