@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod bench;
 mod demo;
 mod eval;
 mod report;
@@ -34,6 +35,9 @@ enum Command {
     Tasks(tasks::TasksArgs),
     Sample(tasks::SampleArgs),
     Verify(verify::Args),
+    Bench(bench::Args),
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 fn main() -> ExitCode {
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         Command::Tasks(args) => tasks::tasks(args),
         Command::Sample(args) => tasks::sample(args),
         Command::Verify(args) => verify::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchWorker => bench::worker(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -41,6 +41,9 @@ pub enum LabError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A mechanism whose bare operation cannot be measured.
+    #[error("{0} has no kernel to measure alone; those with one: tra, nope, rope, alibi, fox")]
+    NoKernel(String),
     /// The loss is no number any more.
     #[error("{0}")]
     Diverged(String),

@@ -199,7 +199,12 @@ const PARTS: usize = 4;
 
 /// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
 /// cutting a batch into several changes nothing but rounding.
-fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64, Summed) {
+pub(crate) fn gradients(
+    decoder: &Decoder,
+    batches: &[Batch],
+    seed: u64,
+    step: u64,
+) -> (f64, Summed) {
     let parts: Vec<Batch> = batches.iter().flat_map(|batch| batch.cut(PARTS)).collect();
     let answers = parts.iter().map(Batch::answers).sum::<usize>().max(1) as f64;
     let one = |(part, batch): (usize, &Batch)| {

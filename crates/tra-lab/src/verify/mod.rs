@@ -107,6 +107,11 @@ impl From<TokenError> for VerifyError {
     }
 }
 
+/// Whether attention on this device has a kernel, beside its composition of plain operations.
+fn has_kernel(device: &Device) -> bool {
+    tra_nn::fused::usable(&burn::tensor::Tensor::<1>::zeros([1], device))
+}
+
 /// Recomputes what is recorded in a file, on `device`, and compares.
 pub fn verify(path: &Path, tolerance: Tolerance, device: &Device) -> Result<Verdict, VerifyError> {
     let file = TensorFile::read(path)?;

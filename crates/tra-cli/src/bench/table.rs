@@ -1,0 +1,102 @@
+//! The results, for people and for machines.
+
+use serde_json::{Value, json};
+use tra_lab::bench::{Gate, Name};
+
+use super::Group;
+use super::participant::{By, Participant};
+
+type Results<'a> = [(&'a Group, &'a Vec<Participant>)];
+
+pub fn text(all: &Results<'_>, peak: f64) -> String {
+    let isa = tra_kernels::simd::Isa::best();
+    let mut text = format!("peak of f32 products: {:.0} GFLOP/s; kernels: {isa}\n", peak / 1e9);
+    for (group, participants) in all {
+        let Group { name, size, batch, length, gate } = group;
+        let gate = match (name, gate) {
+            (Name::Op | Name::OpForward, Gate::Initial) => ", gates at their initial value",
+            (Name::Op | Name::OpForward, Gate::Open) => ", gates open",
+            _ => "",
+        };
+        text += &format!("\n{}, {size}, {batch} x {length}{gate}\n", name.text());
+        text += "  attention  by                seconds    tokens/s  of peak    memory  time\n";
+        let first = participants.first().map_or(f64::NAN, Participant::median);
+        for p in participants.iter() {
+            let seconds = p.median();
+            text += &format!(
+                "  {:<9}  {:<14}  {:>9}  {:>10.0}  {:>6.0}%  {:>8}  {:>4}\n",
+                p.case.attention,
+                p.by.label(),
+                time(seconds),
+                p.case.tokens() as f64 / seconds,
+                100.0 * p.case.flops() / seconds / peak,
+                memory(p.peak_memory),
+                ratio(seconds / first),
+            );
+        }
+        for p in participants.iter() {
+            if let Some(share) = p.share_read {
+                let attention = &p.case.attention;
+                text += &format!("  {attention} read {:.1}% of the pairs\n", 100.0 * share);
+            }
+        }
+    }
+    text
+}
+
+pub fn json(all: &Results<'_>, peak: f64) -> String {
+    let mut results = Vec::new();
+    for (group, participants) in all {
+        for ours in participants.iter().filter(|p| p.by == By::Us) {
+            let seconds = ours.median();
+            let peers = participants.iter().filter_map(|p| match &p.by {
+                By::Torch(mode) if p.case.attention == ours.case.attention => Some((mode, p)),
+                _ => None,
+            });
+            let of = |value: &dyn Fn(&Participant) -> Value| -> Value {
+                let peers = peers.clone();
+                Value::Object(peers.map(|(mode, p)| (mode.clone(), value(p))).collect())
+            };
+            results.push(json!({
+                "name": group.name,
+                "attention": ours.case.attention,
+                "size": group.size,
+                "batch": group.batch,
+                "length": group.length,
+                "gate": group.gate,
+                "seconds": seconds,
+                "all_seconds": ours.seconds,
+                "tokens_per_second": ours.case.tokens() as f64 / seconds,
+                "share_of_peak": ours.case.flops() / seconds / peak,
+                "peak_memory_bytes": ours.peak_memory,
+                "share_of_pairs_read": ours.share_read,
+                // How many times as long PyTorch takes.
+                "torch": of(&|p| json!(p.median() / seconds)),
+                "torch_seconds": of(&|p| json!(p.median())),
+                "torch_peak_memory_bytes": of(&|p| json!(p.peak_memory)),
+            }));
+        }
+    }
+    let isa = tra_kernels::simd::Isa::best().name();
+    format!("{:#}\n", json!({ "peak_gflops": peak / 1e9, "isa": isa, "results": results }))
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+fn ratio(times: f64) -> String {
+    if times < 9.95 { format!("{times:.2}") } else { format!("{times:.0}") }
+}
+
+fn memory(bytes: u64) -> String {
+    match bytes as f64 / (1u64 << 20) as f64 {
+        0.0 => "?".into(),
+        mib if mib < 1000.0 => format!("{mib:.0} MiB"),
+        mib => format!("{:.1} GiB", mib / 1024.0),
+    }
+}

@@ -1,0 +1,67 @@
+//! Our side of the protocol in `participant.rs`.
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tra_lab::bench::{Case, Workload};
+
+pub fn worker() -> Result<ExitCode> {
+    match serve() {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            say(&json!({ "error": format!("{error:#}") }))?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn say(value: &Value) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{value}")?;
+    Ok(out.flush()?)
+}
+
+fn serve() -> Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let line = lines.next().context("no case")??;
+    let case: Case = serde_json::from_str(&line).context("the case")?;
+    let mut work = Workload::new(&case)?;
+    let begin = Instant::now();
+    // Slow work is warm after once.
+    for _ in 0..3 {
+        work.run()?;
+        if begin.elapsed() > Duration::from_secs(2) {
+            break;
+        }
+    }
+    // A single short run cannot be timed well.
+    let begin = Instant::now();
+    work.run()?;
+    let runs = (0.05 / begin.elapsed().as_secs_f64().max(1e-6)).ceil().clamp(1.0, 1000.0) as usize;
+    say(&json!({ "ready": true, "share_read": work.share_read }))?;
+    for line in lines {
+        match line?.as_str() {
+            "run" => {
+                let begin = Instant::now();
+                for _ in 0..runs {
+                    work.run()?;
+                }
+                let seconds = begin.elapsed().as_secs_f64() / (runs * work.repeat) as f64;
+                say(&json!({ "seconds": seconds }))?;
+            }
+            _ => break,
+        }
+    }
+    say(&json!({ "peak_memory_bytes": peak_memory() }))
+}
+
+/// The most memory this process ever held, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,396 @@
+//! What `tra bench` measures: one piece of work, prepared once and run again and again.
+
+use std::hint::black_box;
+
+use burn::tensor::{Device, Int, Tensor};
+use serde::{Deserialize, Serialize};
+use tra_kernels::attention::{Bias, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
+use tra_kernels::linear;
+use tra_kernels::random::Stream;
+use tra_kernels::simd::Isa;
+use tra_nn::attention::AnyAttentionConfig;
+use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
+
+use crate::batch::Batch;
+use crate::error::LabError;
+use crate::optimizer::{AdamW, Settings};
+use crate::train::gradients;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Name {
+    /// The attention operation alone, forward and backward.
+    Op,
+    /// The attention operation alone, forward.
+    OpForward,
+    /// A whole training step: forward, loss, backward, clipping, AdamW.
+    TrainStep,
+    /// A forward pass without gradients.
+    Prefill,
+    /// One more token behind a context of the given length.
+    Decode,
+}
+
+impl Name {
+    /// All of them.
+    pub const ALL: [Name; 5] =
+        [Name::Op, Name::OpForward, Name::TrainStep, Name::Prefill, Name::Decode];
+
+    /// As it is written.
+    pub fn text(self) -> &'static str {
+        match self {
+            Name::Op => "op",
+            Name::OpForward => "op_forward",
+            Name::TrainStep => "train_step",
+            Name::Prefill => "prefill",
+            Name::Decode => "decode",
+        }
+    }
+}
+
+/// Where the forget gates of the bare operation stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gate {
+    /// At 0, where training begins: every kept key halves the weight of those behind it.
+    #[default]
+    Initial,
+    /// At 30: nothing is forgotten, and there is no horizon.
+    Open,
+}
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// What is measured.
+    pub name: Name,
+    /// The mechanism.
+    pub attention: String,
+    /// Layers, width and heads of the decoder; the operation alone has its heads.
+    pub layers: usize,
+    /// See `layers`.
+    pub width: usize,
+    /// See `layers`.
+    pub heads: usize,
+    /// Vocabulary of the decoder.
+    pub vocab: usize,
+    /// Sequences.
+    pub batch: usize,
+    /// Length of each; for decoding what the cache holds already.
+    pub length: usize,
+    /// Rate of dropout in training.
+    pub dropout: f64,
+    /// Forget gates of the bare operation.
+    pub gate: Gate,
+}
+
+impl Case {
+    /// The case for a decoder of a known size.
+    pub fn new(name: Name, attention: &str, size: Size, batch: usize, length: usize) -> Self {
+        let DecoderConfig { layers, width, heads, dropout, .. } = DecoderConfig::sized(size, 256);
+        let (attention, gate) = (attention.into(), Gate::Initial);
+        Self { name, attention, layers, width, heads, vocab: 256, batch, length, dropout, gate }
+    }
+
+    /// Tokens that one run computes.
+    pub fn tokens(&self) -> usize {
+        if self.name == Name::Decode { self.batch } else { self.batch * self.length }
+    }
+
+    /// Operations in the matrix products of the dense algorithm, two a multiplication. A mechanism
+    /// that leaves out far keys does fewer, and may show more than the whole peak.
+    pub fn flops(&self) -> f64 {
+        let [layers, width, length] = [self.layers, self.width, self.length].map(|n| n as f64);
+        let (batch, vocab) = (self.batch as f64, self.vocab as f64);
+        let weights = layers * 10.0 * width * width + width * vocab;
+        // Over all heads their widths add up to that of the model.
+        let pairs = batch * length * (length + 1.0) / 2.0 * width;
+        let tokens = self.tokens() as f64;
+        match self.name {
+            Name::Op => 14.0 * pairs,
+            Name::OpForward => 4.0 * pairs,
+            Name::TrainStep => 6.0 * weights * tokens + layers * 14.0 * pairs,
+            Name::Prefill => 2.0 * weights * tokens + layers * 4.0 * pairs,
+            Name::Decode => tokens * (2.0 * weights + layers * 4.0 * length * width),
+        }
+    }
+
+    fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
+        let Self { layers, width, heads, vocab, dropout, .. } = *self;
+        let attention =
+            AnyAttentionConfig::by_name(&self.attention).map_err(tra_nn::Error::from)?;
+        let config =
+            DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) };
+        Ok(config.init_seeded(1, device)?)
+    }
+
+    fn sequences(&self) -> Vec<Vec<u32>> {
+        let token = |i: usize| 1 + Stream::new(7).below(i as u64, self.vocab as u64 - 1) as u32;
+        let from = |b: usize| b * self.length;
+        (0..self.batch).map(|b| (from(b)..from(b + 1)).map(token).collect()).collect()
+    }
+}
+
+/// Work that is ready to be run.
+pub struct Workload {
+    work: Work,
+    /// How often one run does the work: a single short piece cannot be timed.
+    pub repeat: usize,
+    /// Share of the visible pairs that the horizon leaves, where there is one.
+    pub share_read: Option<f64>,
+}
+
+enum Work {
+    Op(Box<Op>),
+    TrainStep { decoder: Option<Decoder>, optimizer: Box<AdamW>, batch: Batch, step: u64 },
+    Prefill { decoder: Decoder, tokens: Vec<Vec<u32>> },
+    Decode { decoder: Decoder, cache: Cache, batch: usize },
+}
+
+impl Workload {
+    /// Prepares a case.
+    pub fn new(case: &Case) -> Result<Self, LabError> {
+        let device = Device::flex();
+        let work = match case.name {
+            Name::Op | Name::OpForward => Work::Op(Box::new(Op::new(case)?)),
+            Name::TrainStep => {
+                let decoder = case.decoder(&device.autodiff())?;
+                let settings = Settings { betas: [0.9, 0.98], weight_decay: 0.01 };
+                let optimizer = Box::new(AdamW::new(&decoder, settings));
+                let tokens = case.sequences();
+                let scored = tokens.iter().map(|t| vec![true; t.len()]).collect();
+                let batch = Batch { real: case.tokens(), scored, tokens };
+                Work::TrainStep { decoder: Some(decoder), optimizer, batch, step: 0 }
+            }
+            Name::Prefill => {
+                Work::Prefill { decoder: case.decoder(&device)?, tokens: case.sequences() }
+            }
+            Name::Decode => {
+                let decoder = case.decoder(&device)?;
+                let mut cache = decoder.new_cache();
+                let tokens = case.sequences();
+                for from in (0..case.length).step_by(1024) {
+                    let to = (from + 1024).min(case.length);
+                    let part: Vec<_> = tokens.iter().map(|t| t[from..to].to_vec()).collect();
+                    decoder.forward(tokens_of(&decoder, &part)?, Pass::cached(&mut cache));
+                }
+                Work::Decode { decoder, cache, batch: case.batch }
+            }
+        };
+        let share_read = match &work {
+            Work::Op(op) if matches!(op.attention, Mechanism::Tra | Mechanism::Fox) => {
+                Some(op.share_read())
+            }
+            _ => None,
+        };
+        let repeat = if case.name == Name::Decode { 16 } else { 1 };
+        Ok(Self { work, repeat, share_read })
+    }
+
+    /// Does the work once, [`repeat`](Self::repeat) times over.
+    pub fn run(&mut self) -> Result<(), LabError> {
+        for _ in 0..self.repeat {
+            match &mut self.work {
+                Work::Op(op) => op.run(),
+                Work::TrainStep { decoder, optimizer, batch, step } => {
+                    let Some(before) = decoder.take() else { return Ok(()) };
+                    let (_, found) = gradients(&before, std::slice::from_ref(batch), 1, *step);
+                    let norm = found.norm();
+                    let scale = if norm > 1.0 { 1.0 / norm } else { 1.0 };
+                    *decoder = Some(optimizer.step(before, found, scale, 3e-4, *step));
+                    *step += 1;
+                }
+                Work::Prefill { decoder, tokens } => {
+                    let tokens = tokens_of(decoder, tokens)?;
+                    black_box(decoder.forward(tokens, Pass::eval()).into_data());
+                }
+                Work::Decode { decoder, cache, batch } => {
+                    let tokens = tokens_of(decoder, &vec![vec![5]; *batch])?;
+                    black_box(decoder.forward(tokens, Pass::cached(cache)).into_data());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tokens_of(decoder: &Decoder, tokens: &[Vec<u32>]) -> Result<Tensor<2, Int>, LabError> {
+    Ok(decoder.tokens(tokens).map_err(tra_nn::Error::from)?)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mechanism {
+    Tra,
+    Dense,
+    Alibi,
+    Fox,
+}
+
+/// The attention operation alone: random normal inputs, one token after another, as a model has
+/// them; for TRA with queries and keys normalised.
+struct Op {
+    attention: Mechanism,
+    shape: Shape,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    grad: Vec<f32>,
+    gate: Vec<f32>,
+    slopes: Vec<f32>,
+    steps: Vec<f32>,
+    out: Vec<f32>,
+    with_backward: bool,
+}
+
+impl Op {
+    fn new(case: &Case) -> Result<Self, LabError> {
+        let attention = match case.attention.as_str() {
+            "tra" => Mechanism::Tra,
+            // Queries and keys of RoPE come rotated.
+            "nope" | "rope" => Mechanism::Dense,
+            "alibi" => Mechanism::Alibi,
+            "fox" => Mechanism::Fox,
+            other => return Err(LabError::NoKernel(other.into())),
+        };
+        let Case { batch, heads, width, length, .. } = *case;
+        let dim = width / heads;
+        let shape = Shape { batch, heads, queries: length, keys: length, dim };
+        let count = batch * length * width;
+        let draw = |tag: u64| -> Vec<f32> {
+            (0..count as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
+        };
+        let normalised = |mut x: Vec<f32>| {
+            for row in x.chunks_mut(dim) {
+                let square = row.iter().map(|x| x * x).sum::<f32>() / dim as f32;
+                row.iter_mut().for_each(|x| *x /= (square + 1e-6).sqrt());
+            }
+            x
+        };
+        let gate = if case.gate == Gate::Open { 30.0 } else { 0.0 };
+        // FoX with gates at their initial value forgets by a half at every position.
+        let fall = if case.gate == Gate::Open { 0.0 } else { std::f32::consts::LN_2 };
+        let row = (0..length).map(|j| -fall * (length - 1 - j) as f32);
+        Ok(Self {
+            attention,
+            shape,
+            q: normalised(draw(1)),
+            k: normalised(draw(2)),
+            v: draw(3),
+            grad: draw(4),
+            gate: vec![gate; batch * heads * length],
+            slopes: (1..=heads).map(|h| 2f32.powf(-8.0 * h as f32 / heads as f32)).collect(),
+            steps: row.collect::<Vec<_>>().repeat(batch * heads),
+            out: vec![0.0; count],
+            with_backward: case.name == Name::Op,
+        })
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        let Shape { batch, heads, keys, dim, .. } = self.shape;
+        let rows = [batch, heads, keys];
+        Inputs {
+            shape: self.shape,
+            q: Rows::by_token(&self.q, rows, dim),
+            k: Rows::by_token(&self.k, rows, dim),
+            v: Rows::by_token(&self.v, rows, dim),
+            rule: match self.attention {
+                Mechanism::Tra => Rule::Tra { gate: Rows::by_token(&self.gate, rows, 1) },
+                Mechanism::Dense => Rule::Dense(Bias::None),
+                Mechanism::Alibi => Rule::Dense(Bias::Slope(&self.slopes)),
+                Mechanism::Fox => {
+                    let steps = Rows::contiguous(&self.steps, [batch, heads, 1], keys);
+                    Rule::Dense(Bias::Steps(steps))
+                }
+            },
+            dropout: None,
+            horizon: Horizon::Rounding,
+            bounds: None,
+            isa: Isa::best(),
+        }
+    }
+
+    fn forward(&mut self) -> Saved {
+        let mut out = std::mem::take(&mut self.out);
+        let saved = forward(&self.inputs(), &mut out);
+        self.out = out;
+        saved
+    }
+
+    fn run(&mut self) {
+        let saved = self.forward();
+        if self.with_backward {
+            let Shape { batch, heads, queries, dim, .. } = self.shape;
+            let grad = Rows::by_token(&self.grad, [batch, heads, queries], dim);
+            black_box(backward(&self.inputs(), &saved, &self.out, grad));
+        }
+        black_box(&self.out);
+    }
+
+    fn share_read(&self) -> f64 {
+        let mut out = vec![0.0; self.out.len()];
+        forward(&self.inputs(), &mut out).share_read(self.shape)
+    }
+}
+
+/// The speed of a large f32 matrix product, in operations a second: what this machine can do.
+pub struct Peak {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Peak {
+    const SIZE: usize = 1536;
+
+    /// Two square matrices.
+    pub fn new() -> Self {
+        let draw = |tag: u64| -> Vec<f32> {
+            (0..(Self::SIZE * Self::SIZE) as u64)
+                .map(|i| Stream::new(tag).uniform(i) as f32)
+                .collect()
+        };
+        Self { a: draw(1), b: draw(2), out: vec![0.0; Self::SIZE * Self::SIZE] }
+    }
+
+    /// Multiplies them; gives how many operations that were.
+    pub fn run(&mut self) -> f64 {
+        let n = Self::SIZE;
+        let sizes = linear::Sizes { rows: n, input: n, output: n };
+        linear::forward(sizes, &self.a, &self.b, None, &mut self.out);
+        black_box(&self.out);
+        2.0 * (n as f64).powi(3)
+    }
+}
+
+impl Default for Peak {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_runs() {
+        for name in Name::ALL {
+            for attention in ["tra", "rope", "nope", "alibi", "fox"] {
+                let mut case = Case::new(name, attention, Size::Tiny, 2, 70);
+                for gate in [Gate::Initial, Gate::Open] {
+                    case.gate = gate;
+                    let mut work = Workload::new(&case).unwrap();
+                    work.run().unwrap();
+                    work.run().unwrap();
+                    assert!(case.flops() > 0.0);
+                    if let Some(share) = work.share_read {
+                        assert!(share > 0.0 && share <= 1.0, "{attention} {gate:?} {share}");
+                    }
+                }
+            }
+        }
+        let case = Case::new(Name::Op, "cope", Size::Tiny, 1, 8);
+        assert!(Workload::new(&case).is_err_and(|e| e.to_string().contains("cope")));
+    }
+}
