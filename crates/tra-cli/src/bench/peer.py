@@ -45,12 +45,16 @@ def tra(q, k, v, gate, dropout=0.0):
     queries, keys = score.shape[-2:]
     causal = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
     keep = (score > 0) & causal
-    count = keep.float().flip(-1).cumsum(-1).flip(-1)
+    # The cumulative sum from the right, right where a key is kept. Flipping there and back would
+    # copy twice in eager mode and leave the compiled backward pass without vector code.
+    sums = keep.float().cumsum(-1)
+    kept = sums[..., -1:]
+    count = kept - sums + 1
     logit = score + F.logsigmoid(gate)[..., None] * count
     logit = F.dropout(logit, dropout, training=dropout > 0)
     # A finite fill: a row that keeps no key would turn -inf into NaN. Its output is set to zero.
     weights = logit.masked_fill(~keep, torch.finfo(logit.dtype).min).softmax(-1)
-    return weights @ v * (count[..., :1] > 0)
+    return weights @ v * (kept > 0)
 
 
 def sdpa(q, k, v, _gate=None):
