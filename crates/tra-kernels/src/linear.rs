@@ -1,8 +1,10 @@
 //! `y = x W + b` and its gradients, on the matrix products of the `gemm` crate.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use crate::parallel::{add_up, piece};
+use crate::parallel::{add_up, piece, written};
 
 /// Sizes: `rows` of `x`, numbers `input` in each, numbers `output` in each of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,40 +17,54 @@ pub struct Sizes {
     pub output: usize,
 }
 
-/// Writes `x W + b` into `out`. All row-major.
+/// `x W + b`. All row-major.
 ///
 /// # Panics
 /// When a size does not fit.
-pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>, out: &mut [f32]) {
+pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(x.len() == rows * input && w.len() == input * output && out.len() == rows * output);
-    if let Some(b) = b {
-        assert_eq!(b.len(), output);
-        out.par_chunks_mut(piece(output) * output).for_each(|out| {
-            out.chunks_mut(output).for_each(|out| out.copy_from_slice(b));
-        });
-    }
-    product([rows, output, input], (x, input, 1), (w, output, 1), out, b.is_some());
+    assert!(x.len() == rows * input && w.len() == input * output);
+    assert!(b.is_none_or(|b| b.len() == output), "one bias a column");
+    let write = |out: &mut [MaybeUninit<f32>]| {
+        if let Some(b) = b {
+            out.par_chunks_mut((piece(output) * output).max(1)).for_each(|out| {
+                for out in out.chunks_mut(output) {
+                    out.write_copy_of_slice(b);
+                }
+            });
+        }
+        product([rows, output, input], (x, input, 1), (w, output, 1), out, b.is_some());
+    };
+    // SAFETY: the product writes all of it.
+    unsafe { written(rows * output, write) }
 }
 
-/// Writes the gradient with respect to `x`.
+/// The gradient with respect to `x`.
 ///
 /// # Panics
 /// When a size does not fit.
-pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32], dx: &mut [f32]) {
+pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(dy.len() == rows * output && w.len() == input * output && dx.len() == rows * input);
-    product([rows, input, output], (dy, output, 1), (w, 1, output), dx, false);
+    assert!(dy.len() == rows * output && w.len() == input * output);
+    let write = |dx: &mut [MaybeUninit<f32>]| {
+        product([rows, input, output], (dy, output, 1), (w, 1, output), dx, false);
+    };
+    // SAFETY: the product writes all of it.
+    unsafe { written(rows * input, write) }
 }
 
-/// Writes the gradient with respect to `W`.
+/// The gradient with respect to `W`.
 ///
 /// # Panics
 /// When a size does not fit.
-pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32], dw: &mut [f32]) {
+pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(x.len() == rows * input && dy.len() == rows * output && dw.len() == input * output);
-    product([input, output, rows], (x, 1, input), (dy, output, 1), dw, false);
+    assert!(x.len() == rows * input && dy.len() == rows * output);
+    let write = |dw: &mut [MaybeUninit<f32>]| {
+        product([input, output, rows], (x, 1, input), (dy, output, 1), dw, false);
+    };
+    // SAFETY: the product writes all of it.
+    unsafe { written(input * output, write) }
 }
 
 /// The gradient with respect to `b`: the sum of the rows of `dy`.
@@ -71,10 +87,17 @@ pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
 /// A matrix with its distances between rows and between columns.
 type Matrix<'a> = (&'a [f32], usize, usize);
 
-/// `out = a b`, or `out += a b`; `out` is row-major.
-fn product([m, n, k]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32], add: bool) {
+/// `out = a b`, or `out += a b`; `out` is row-major, and is all written.
+fn product(
+    [m, n, k]: [usize; 3],
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    out: &mut [MaybeUninit<f32>],
+    add: bool,
+) {
+    assert_eq!(out.len(), m * n);
     if k == 0 && !add {
-        out.fill(0.0);
+        out.fill(MaybeUninit::new(0.0));
     }
     if m * n * k == 0 {
         return;
@@ -88,7 +111,7 @@ fn product([m, n, k]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32],
             m,
             n,
             k,
-            out.as_mut_ptr(),
+            out.as_mut_ptr().cast::<f32>(),
             1,
             n as isize,
             add,
@@ -122,13 +145,8 @@ mod tests {
             };
             let (x, w) = (draw(1, rows * input), draw(2, input * output));
             let (b, dy) = (draw(3, output), draw(4, rows * output));
-            let mut out = vec![f32::NAN; rows * output];
-            let (mut dx, mut dw) = (vec![f32::NAN; x.len()], vec![f32::NAN; w.len()]);
-            forward(sizes, &x, &w, Some(&b), &mut out);
-            let mut plain = vec![f32::NAN; rows * output];
-            forward(sizes, &x, &w, None, &mut plain);
-            backward_x(sizes, &w, &dy, &mut dx);
-            backward_w(sizes, &x, &dy, &mut dw);
+            let (out, plain) = (forward(sizes, &x, &w, Some(&b)), forward(sizes, &x, &w, None));
+            let (dx, dw) = (backward_x(sizes, &w, &dy), backward_w(sizes, &x, &dy));
             let db = backward_b(sizes, &dy);
             let close = |ours: f32, x: f64| {
                 assert!((f64::from(ours) - x).abs() < 1e-4, "{sizes:?}: {ours} {x}");

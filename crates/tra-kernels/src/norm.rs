@@ -1,12 +1,14 @@
 //! RMS norm over rows: `y = x / sqrt(mean(x^2) + eps) * weight`.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
-use crate::parallel::{add_up, piece};
+use crate::parallel::{add_up, piece, written};
 use crate::simd::{Isa, Simd, kernel};
 
-/// Writes the norm of every row of `width` numbers into `out` and one over its root mean square
-/// into `inverse`, one number a row. Without a `weight` there is none to multiply with.
+/// The norm of every row of `width` numbers, and one over its root mean square, one number a row.
+/// Without a `weight` there is none to multiply with.
 ///
 /// # Panics
 /// When a size does not fit.
@@ -16,20 +18,24 @@ pub fn forward(
     weight: Option<&[f32]>,
     eps: f32,
     width: usize,
-    out: &mut [f32],
-    inverse: &mut [f32],
-) {
+) -> (Vec<f32>, Vec<f32>) {
+    let mut inverse = vec![0.0; x.len() / width.max(1)];
     check(isa, x, weight, width, inverse.len());
-    assert_eq!(out.len(), x.len());
     let rows = piece(width);
-    x.par_chunks(rows * width)
-        .zip(out.par_chunks_mut(rows * width))
-        .zip(inverse.par_chunks_mut(rows))
-        // SAFETY: the instruction set is there, and the sizes fit.
-        .for_each(|((x, out), inverse)| unsafe { run_forward(isa, x, weight, eps, out, inverse) });
+    let write = |out: &mut [MaybeUninit<f32>]| {
+        x.par_chunks(rows * width)
+            .zip(out.par_chunks_mut(rows * width))
+            .zip(inverse.par_chunks_mut(rows))
+            .for_each(|((x, out), inverse)| {
+                // SAFETY: the instruction set is there, and the sizes fit.
+                unsafe { run_forward(isa, x, weight, eps, out, inverse) };
+            });
+    };
+    // SAFETY: every row is written.
+    (unsafe { written(x.len(), write) }, inverse)
 }
 
-/// Gradients with respect to `x`, written into `dx`, and to the weight, if there is one.
+/// Gradients with respect to `x` and to the weight, if there is one.
 ///
 /// # Panics
 /// When a size does not fit.
@@ -40,24 +46,28 @@ pub fn backward(
     inverse: &[f32],
     dy: &[f32],
     width: usize,
-    dx: &mut [f32],
-) -> Option<Vec<f32>> {
+) -> (Vec<f32>, Option<Vec<f32>>) {
     check(isa, x, weight, width, inverse.len());
-    assert!(dy.len() == x.len() && dx.len() == x.len());
+    assert_eq!(dy.len(), x.len());
     let rows = piece(width);
-    let pieces: Vec<Vec<f32>> = x
-        .par_chunks(rows * width)
-        .zip(dy.par_chunks(rows * width))
-        .zip(dx.par_chunks_mut(rows * width))
-        .zip(inverse.par_chunks(rows))
-        .map(|(((x, dy), dx), inverse)| {
-            let mut dweight = vec![0.0; weight.map_or(0, <[f32]>::len)];
-            // SAFETY: the instruction set is there, and the sizes fit.
-            unsafe { run_backward(isa, x, weight, inverse, dy, dx, &mut dweight) };
-            dweight
-        })
-        .collect();
-    weight.map(|weight| add_up(pieces, weight.len()))
+    let mut pieces: Vec<Vec<f32>> = Vec::new();
+    let write = |dx: &mut [MaybeUninit<f32>]| {
+        pieces = x
+            .par_chunks(rows * width)
+            .zip(dy.par_chunks(rows * width))
+            .zip(dx.par_chunks_mut(rows * width))
+            .zip(inverse.par_chunks(rows))
+            .map(|(((x, dy), dx), inverse)| {
+                let mut dweight = vec![0.0; weight.map_or(0, <[f32]>::len)];
+                // SAFETY: the instruction set is there, and the sizes fit.
+                unsafe { run_backward(isa, x, weight, inverse, dy, dx, &mut dweight) };
+                dweight
+            })
+            .collect();
+    };
+    // SAFETY: every row is written.
+    let dx = unsafe { written(x.len(), write) };
+    (dx, weight.map(|weight| add_up(pieces, weight.len())))
 }
 
 fn check(isa: Isa, x: &[f32], weight: Option<&[f32]>, width: usize, rows: usize) {
@@ -67,10 +77,11 @@ fn check(isa: Isa, x: &[f32], weight: Option<&[f32]>, width: usize, rows: usize)
 }
 
 kernel!(unsafe fn run_forward = forward_rows(
-    x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [f32], inverse: &mut [f32],
+    x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [MaybeUninit<f32>], inverse: &mut [f32],
 ));
 kernel!(unsafe fn run_backward = backward_rows(
-    x: &[f32], weight: Option<&[f32]>, inverse: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32],
+    x: &[f32], weight: Option<&[f32]>, inverse: &[f32], dy: &[f32], dx: &mut [MaybeUninit<f32>],
+    dweight: &mut [f32],
 ));
 
 /// # Safety
@@ -80,7 +91,7 @@ unsafe fn forward_rows<S: Simd>(
     x: &[f32],
     weight: Option<&[f32]>,
     eps: f32,
-    out: &mut [f32],
+    out: &mut [MaybeUninit<f32>],
     inverse: &mut [f32],
 ) {
     let width = x.len() / inverse.len().max(1);
@@ -102,11 +113,11 @@ unsafe fn forward_rows<S: Simd>(
                 if let Some(weight) = weight {
                     y = S::mul(y, S::load(weight.as_ptr().add(t)));
                 }
-                S::store(out.as_mut_ptr().add(t), y);
+                S::store(out.as_mut_ptr().cast::<f32>().add(t), y);
             }
         }
         for t in whole..width {
-            out[t] = x[t] * *inverse * weight.map_or(1.0, |w| w[t]);
+            out[t].write(x[t] * *inverse * weight.map_or(1.0, |w| w[t]));
         }
     }
 }
@@ -122,7 +133,7 @@ unsafe fn backward_rows<S: Simd>(
     weight: Option<&[f32]>,
     inverse: &[f32],
     dy: &[f32],
-    dx: &mut [f32],
+    dx: &mut [MaybeUninit<f32>],
     dweight: &mut [f32],
 ) {
     let width = x.len() / inverse.len().max(1);
@@ -155,10 +166,10 @@ unsafe fn backward_rows<S: Simd>(
                     S::store(p, S::add(S::load(p), more));
                 }
                 let u = S::fma(x, S::splat(along), u);
-                S::store(dx.as_mut_ptr().add(t), S::mul(u, S::splat(*r)));
+                S::store(dx.as_mut_ptr().cast::<f32>().add(t), S::mul(u, S::splat(*r)));
             }
             for t in whole..width {
-                dx[t] = (dy[t] * weight.map_or(1.0, |w| w[t]) + x[t] * along) * r;
+                dx[t].write((dy[t] * weight.map_or(1.0, |w| w[t]) + x[t] * along) * r);
                 if weight.is_some() {
                     dweight[t] += dy[t] * x[t] * r;
                 }
@@ -183,10 +194,9 @@ mod tests {
                     };
                     let (x, dy) = (draw(1, rows * width), draw(2, rows * width));
                     let weight = weighted.then(|| draw(3, width));
-                    let (mut out, mut inverse) = (vec![f32::NAN; x.len()], vec![f32::NAN; rows]);
-                    forward(isa, &x, weight.as_deref(), 1e-6, width, &mut out, &mut inverse);
-                    let mut dx = vec![f32::NAN; x.len()];
-                    let dw = backward(isa, &x, weight.as_deref(), &inverse, &dy, width, &mut dx);
+                    let weights = weight.as_deref();
+                    let (out, inverse) = forward(isa, &x, weights, 1e-6, width);
+                    let (dx, dw) = backward(isa, &x, weights, &inverse, &dy, width);
                     assert_eq!(dw.is_some(), weighted);
 
                     let mut expected_dw = vec![0.0; width];

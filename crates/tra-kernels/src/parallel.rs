@@ -1,8 +1,31 @@
-//! Cutting work into pieces that do not depend on the number of threads.
+//! Cutting work into pieces that do not depend on the number of threads, and memory for results.
+
+use std::mem::MaybeUninit;
 
 /// Rows a piece: enough that handing it to another thread is worth it.
 pub(crate) fn piece(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
+}
+
+/// A vector of `n` numbers that `write` writes, without clearing its memory first.
+///
+/// # Safety
+/// `write` must write every element.
+pub(crate) unsafe fn written(n: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
+    let checked = cfg!(any(test, debug_assertions));
+    // What is left out, and what is written behind the end, shows in a test.
+    let behind = if checked { 64 } else { 0 };
+    let mut numbers = Vec::with_capacity(n + behind);
+    let memory = &mut numbers.spare_capacity_mut()[..n + behind];
+    if checked {
+        memory.fill(MaybeUninit::new(f32::NAN));
+    }
+    write(&mut memory[..n]);
+    // SAFETY: filled above.
+    assert!(memory[n..].iter().all(|x| unsafe { x.assume_init() }.is_nan()), "written too far");
+    // SAFETY: the caller's promise.
+    unsafe { numbers.set_len(n) };
+    numbers
 }
 
 /// Adds up what pieces computed, in their order.

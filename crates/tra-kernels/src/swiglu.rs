@@ -1,32 +1,38 @@
 //! The gated linear unit of the decoder: `a * silu(g)` where a row holds `a` and then `g`.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use crate::dropout::Dropout;
-use crate::parallel::piece;
+use crate::parallel::{piece, written};
 use crate::simd::{Isa, Simd, kernel};
 
-/// Writes `a * silu(g)` into `out`, rows of `half` numbers from rows of twice as many, and applies
-/// dropout if there is any.
+/// `a * silu(g)`, rows of `half` numbers from rows of twice as many, with dropout if there is any.
 ///
 /// # Panics
 /// When a size does not fit.
-pub fn forward(isa: Isa, both: &[f32], half: usize, dropout: Option<Dropout>, out: &mut [f32]) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(both.len(), 2 * out.len());
+pub fn forward(isa: Isa, both: &[f32], half: usize, dropout: Option<Dropout>) -> Vec<f32> {
+    check(isa, both, half);
     let rows = piece(2 * half);
-    both.par_chunks(2 * half * rows).zip(out.par_chunks_mut(half * rows)).enumerate().for_each(
-        |(index, (both, out))| {
-            // SAFETY: the instruction set is there, and the sizes fit.
-            unsafe { run_forward(isa, both, half, out) };
+    let write = |out: &mut [MaybeUninit<f32>]| {
+        let pieces = both.par_chunks(2 * half * rows).zip(out.par_chunks_mut(half * rows));
+        pieces.enumerate().for_each(|(index, (both, out))| {
+            // SAFETY: the instruction set is there, the sizes fit, and `out` is written.
+            let out = unsafe {
+                run_forward(isa, both, half, out);
+                out.assume_init_mut()
+            };
             if let Some(dropout) = dropout {
                 dropout.apply(isa, out, (index * rows) as u64, half);
             }
-        },
-    );
+        });
+    };
+    // SAFETY: every row is written.
+    unsafe { written(both.len() / 2, write) }
 }
 
-/// The gradient with respect to `both`, written into `dboth`.
+/// The gradient with respect to `both`.
 ///
 /// # Panics
 /// When a size does not fit.
@@ -36,30 +42,44 @@ pub fn backward(
     half: usize,
     dropout: Option<Dropout>,
     dy: &[f32],
-    dboth: &mut [f32],
-) {
-    assert!(isa.is_available(), "this machine has no {isa}");
-    assert!(both.len() == 2 * dy.len() && dboth.len() == both.len());
+) -> Vec<f32> {
+    check(isa, both, half);
+    assert_eq!(both.len(), 2 * dy.len());
     let rows = piece(2 * half);
-    both.par_chunks(2 * half * rows)
-        .zip(dy.par_chunks(half * rows))
-        .zip(dboth.par_chunks_mut(2 * half * rows))
-        .enumerate()
-        .for_each(|(index, ((both, dy), dboth))| {
-            // The first half of every row of the result is at first what dropout leaves of `dy`.
-            for (row, (dy, dboth)) in dy.chunks(half).zip(dboth.chunks_mut(2 * half)).enumerate() {
-                dboth[..half].copy_from_slice(dy);
-                if let Some(dropout) = dropout {
-                    dropout.apply(isa, &mut dboth[..half], (index * rows + row) as u64, half);
+    let write = |dboth: &mut [MaybeUninit<f32>]| {
+        both.par_chunks(2 * half * rows)
+            .zip(dy.par_chunks(half * rows))
+            .zip(dboth.par_chunks_mut(2 * half * rows))
+            .enumerate()
+            .for_each(|(index, ((both, dy), dboth))| {
+                // The first half of every row is at first what dropout leaves of `dy`.
+                for (row, (dy, dboth)) in
+                    dy.chunks(half).zip(dboth.chunks_mut(2 * half)).enumerate()
+                {
+                    let da = dboth[..half].write_copy_of_slice(dy);
+                    if let Some(dropout) = dropout {
+                        dropout.apply(isa, da, (index * rows + row) as u64, half);
+                    }
                 }
-            }
-            // SAFETY: the instruction set is there, and the sizes fit.
-            unsafe { run_backward(isa, both, half, dboth) };
-        });
+                // SAFETY: the instruction set is there, and the sizes fit.
+                unsafe { run_backward(isa, both, half, dboth) };
+            });
+    };
+    // SAFETY: every row is written.
+    unsafe { written(both.len(), write) }
 }
 
-kernel!(unsafe fn run_forward = forward_rows(both: &[f32], half: usize, out: &mut [f32]));
-kernel!(unsafe fn run_backward = backward_rows(both: &[f32], half: usize, dboth: &mut [f32]));
+fn check(isa: Isa, both: &[f32], half: usize) {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    assert!(half > 0 && both.len().is_multiple_of(2 * half), "whole rows");
+}
+
+kernel!(unsafe fn run_forward = forward_rows(
+    both: &[f32], half: usize, out: &mut [MaybeUninit<f32>],
+));
+kernel!(unsafe fn run_backward = backward_rows(
+    both: &[f32], half: usize, dboth: &mut [MaybeUninit<f32>],
+));
 
 /// `1 / (1 + e^-x)`; no positive number is exponentiated.
 #[inline(always)]
@@ -75,7 +95,7 @@ unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
 /// # Safety
 /// The CPU must have `S`; `both` holds rows of twice `half` numbers, `out` rows of `half`.
 #[inline(always)]
-unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [f32]) {
+unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [MaybeUninit<f32>]) {
     let whole = half / S::LANES * S::LANES;
     for (both, out) in both.chunks_exact(2 * half).zip(out.chunks_exact_mut(half)) {
         let (a, g) = both.split_at(half);
@@ -84,7 +104,7 @@ unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [f32]) {
             for t in (0..whole).step_by(S::LANES) {
                 let g = S::load(g.as_ptr().add(t));
                 let y = S::mul(S::load(a.as_ptr().add(t)), S::mul(g, sigmoid::<S>(g)));
-                S::store(out.as_mut_ptr().add(t), y);
+                S::store(out.as_mut_ptr().cast::<f32>().add(t), y);
             }
             if whole < half {
                 let mut rest = [0.0; 16];
@@ -92,7 +112,7 @@ unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [f32]) {
                 let v = S::load(rest.as_ptr());
                 S::store(rest.as_mut_ptr(), S::mul(v, sigmoid::<S>(v)));
                 for t in whole..half {
-                    out[t] = a[t] * rest[t - whole];
+                    out[t].write(a[t] * rest[t - whole]);
                 }
             }
         }
@@ -105,11 +125,13 @@ unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [f32]) {
 /// # Safety
 /// The CPU must have `S`; both slices hold rows of twice `half` numbers.
 #[inline(always)]
-unsafe fn backward_rows<S: Simd>(both: &[f32], half: usize, dboth: &mut [f32]) {
+unsafe fn backward_rows<S: Simd>(both: &[f32], half: usize, dboth: &mut [MaybeUninit<f32>]) {
     let whole = half / S::LANES * S::LANES;
     for (both, dboth) in both.chunks_exact(2 * half).zip(dboth.chunks_exact_mut(2 * half)) {
         let (a, g) = both.split_at(half);
         let (da, dg) = dboth.split_at_mut(half);
+        // SAFETY: `dy` was written there.
+        let da = unsafe { da.assume_init_mut() };
         // SAFETY: up to `whole` there are whole vectors; what is left over is copied into one.
         unsafe {
             let one = S::splat(1.0);
@@ -118,7 +140,7 @@ unsafe fn backward_rows<S: Simd>(both: &[f32], half: usize, dboth: &mut [f32]) {
                 let dy = S::load(da.as_ptr().add(t));
                 let s = sigmoid::<S>(g);
                 let slope = S::mul(s, S::fma(g, S::sub(one, s), one));
-                S::store(dg.as_mut_ptr().add(t), S::mul(S::mul(dy, a), slope));
+                S::store(dg.as_mut_ptr().cast::<f32>().add(t), S::mul(S::mul(dy, a), slope));
                 S::store(da.as_mut_ptr().add(t), S::mul(dy, S::mul(g, s)));
             }
             if whole < half {
@@ -128,7 +150,7 @@ unsafe fn backward_rows<S: Simd>(both: &[f32], half: usize, dboth: &mut [f32]) {
                 S::store(rest.as_mut_ptr(), sigmoid::<S>(v));
                 for t in whole..half {
                     let s = rest[t - whole];
-                    dg[t] = da[t] * a[t] * s * (1.0 + g[t] * (1.0 - s));
+                    dg[t].write(da[t] * a[t] * s * (1.0 + g[t] * (1.0 - s)));
                     da[t] *= g[t] * s;
                 }
             }
@@ -151,10 +173,8 @@ mod tests {
                     };
                     let (both, dy) = (draw(1, 2 * rows * half), draw(2, rows * half));
                     let dropout = (rate > 0.0).then(|| Dropout::new(Stream::new(3), rate));
-                    let (mut out, mut dboth) =
-                        (vec![f32::NAN; dy.len()], vec![f32::NAN; both.len()]);
-                    forward(isa, &both, half, dropout, &mut out);
-                    backward(isa, &both, half, dropout, &dy, &mut dboth);
+                    let out = forward(isa, &both, half, dropout);
+                    let dboth = backward(isa, &both, half, dropout, &dy);
                     for at in 0..rows * half {
                         let (row, t) = (at / half, at % half);
                         let factor = dropout.map_or(1.0, |d| d.row(row as u64).factor(t as u32));
@@ -180,9 +200,8 @@ mod tests {
     fn saturated_gates_stay_finite() {
         for isa in Isa::available() {
             let both = [vec![1.0; 20], vec![-1e30, -100.0, 100.0, 1e30].repeat(5)].concat();
-            let (mut out, mut dboth) = (vec![f32::NAN; 20], vec![f32::NAN; 40]);
-            forward(isa, &both, 20, None, &mut out);
-            backward(isa, &both, 20, None, &[1.0; 20], &mut dboth);
+            let out = forward(isa, &both, 20, None);
+            let dboth = backward(isa, &both, 20, None, &[1.0; 20]);
             assert!(out.iter().all(|x| x.is_finite()), "{isa} {out:?}");
             assert!(dboth[..20].iter().all(|x| x.is_finite()), "{isa} {dboth:?}");
         }

@@ -193,7 +193,7 @@ fn measure(
             all.push(Participant::torch(case.clone(), python, mode, threads)?);
         }
     }
-    let mut product = Peak::new();
+    let product = Peak::new();
     for round in 0..args.repeat {
         for participant in &mut all {
             let (by, attention) = (participant.by.label(), &participant.case.attention);

@@ -151,7 +151,8 @@ impl Saved {
         for (row, stop) in self.stop.iter().enumerate() {
             let visible = shape.position(row % shape.queries.max(1)) as u64 + 1;
             all += visible;
-            read += visible - u64::from(*stop);
+            // A query that can keep nothing stops before it has read anything.
+            read += visible.saturating_sub(u64::from(*stop));
         }
         read as f64 / all.max(1) as f64
     }

@@ -76,7 +76,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn pow2(n: [f32; N]) -> [f32; N] {
-        n.map(|n| f32::from_bits(((n as i32 + 127) as u32) << 23))
+        n.map(|n| f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23))
     }
     #[inline(always)]
     unsafe fn gt(a: [f32; N], b: [f32; N]) -> [bool; N] {

@@ -42,13 +42,11 @@ impl Op for Norm {
     fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
         let x = inputs[0].to_contiguous();
         let width = last(&x);
-        let count = x.shape().num_elements();
-        let (mut out, mut inverse) = (vec![0.0; count], vec![0.0; count / width]);
         let weight = inputs.get(1).map(numbers);
         let (isa, weight) = (Isa::best(), weight.as_deref());
-        norm::forward(isa, &numbers(&x), weight, self.eps, width, &mut out, &mut inverse);
-        let out = tensor(out, x.shape());
-        let mut kept = vec![tensor(inverse, [count / width]), x];
+        let (out, inverse) = norm::forward(isa, &numbers(&x), weight, self.eps, width);
+        let (out, rows) = (tensor(out, x.shape()), inverse.len());
+        let mut kept = vec![tensor(inverse, [rows]), x];
         kept.extend(inputs.into_iter().skip(1));
         (out, Kept::tensors(kept))
     }
@@ -56,16 +54,14 @@ impl Op for Norm {
     fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
         let (inverse, x, weight) = (&kept.tensors[0], &kept.tensors[1], kept.tensors.get(2));
         let width = last(x);
-        let mut dx = vec![0.0; x.shape().num_elements()];
         let weights = weight.map(numbers);
-        let dweight = norm::backward(
+        let (dx, dweight) = norm::backward(
             Isa::best(),
             &numbers(x),
             weights.as_deref(),
             &numbers(inverse),
             &numbers(&grad),
             width,
-            &mut dx,
         );
         let mut gradients = vec![Some(tensor(dx, x.shape()))];
         gradients.extend(dweight.map(|dweight| Some(tensor(dweight, [width]))));
@@ -102,9 +98,8 @@ impl Op for Linear {
         let (x, weight) = (inputs[0].to_contiguous(), &inputs[1]);
         let sizes = Self::sizes(&x, weight);
         let bias = inputs.get(2).map(numbers);
-        let mut out = vec![0.0; sizes.rows * sizes.output];
         let (of_x, of_weight) = (numbers(&x), numbers(weight));
-        linear_kernel::forward(sizes, &of_x, &of_weight, bias.as_deref(), &mut out);
+        let out = linear_kernel::forward(sizes, &of_x, &of_weight, bias.as_deref());
         let mut shape = x.shape();
         let rank = shape.num_dims();
         shape[rank - 1] = sizes.output;
@@ -116,16 +111,10 @@ impl Op for Linear {
         let (x, weight) = (&kept.tensors[0], &kept.tensors[1]);
         let sizes = Self::sizes(x, weight);
         let dy = numbers(&grad);
-        let dx = wanted[0].then(|| {
-            let mut dx = vec![0.0; sizes.rows * sizes.input];
-            linear_kernel::backward_x(sizes, &numbers(weight), &dy, &mut dx);
-            tensor(dx, x.shape())
-        });
-        let dw = wanted[1].then(|| {
-            let mut dw = vec![0.0; sizes.input * sizes.output];
-            linear_kernel::backward_w(sizes, &numbers(x), &dy, &mut dw);
-            tensor(dw, weight.shape())
-        });
+        let dx = wanted[0]
+            .then(|| tensor(linear_kernel::backward_x(sizes, &numbers(weight), &dy), x.shape()));
+        let dw = wanted[1]
+            .then(|| tensor(linear_kernel::backward_w(sizes, &numbers(x), &dy), weight.shape()));
         let mut gradients = vec![dx, dw];
         if let Some(wanted) = wanted.get(2) {
             let db = || tensor(linear_kernel::backward_b(sizes, &dy), [sizes.output]);
@@ -150,8 +139,7 @@ impl Op for Swiglu {
     fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
         let both = inputs[0].to_contiguous();
         let half = last(&both) / 2;
-        let mut out = vec![0.0; both.shape().num_elements() / 2];
-        swiglu_kernel::forward(Isa::best(), &numbers(&both), half, self.dropout, &mut out);
+        let out = swiglu_kernel::forward(Isa::best(), &numbers(&both), half, self.dropout);
         let mut shape = both.shape();
         let rank = shape.num_dims();
         shape[rank - 1] = half;
@@ -160,9 +148,8 @@ impl Op for Swiglu {
 
     fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
         let both = &kept.tensors[0];
-        let mut dboth = vec![0.0; both.shape().num_elements()];
         let (isa, half, dy) = (Isa::best(), last(both) / 2, numbers(&grad));
-        swiglu_kernel::backward(isa, &numbers(both), half, self.dropout, &dy, &mut dboth);
+        let dboth = swiglu_kernel::backward(isa, &numbers(both), half, self.dropout, &dy);
         vec![Some(tensor(dboth, both.shape()))]
     }
 }
