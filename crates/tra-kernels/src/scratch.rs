@@ -53,8 +53,14 @@ pub(crate) mod guard {
     use std::ffi::{c_int, c_void};
 
     unsafe extern "C" {
-        fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, off: i64)
-        -> *mut c_void;
+        fn mmap(
+            at: *mut c_void,
+            len: usize,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            off: i64,
+        ) -> *mut c_void;
         fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int;
         fn munmap(at: *mut c_void, len: usize) -> c_int;
     }

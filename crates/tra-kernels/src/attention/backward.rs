@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::far::far_pairs;
-use super::forward::pack_queries;
+use super::far::{Pairs, add_scaled};
+use super::forward::{gathered, pack_queries, with_gathered};
 use super::horizon::Bounds;
 use super::logits::{Lanes, Walk};
 use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
@@ -59,6 +59,8 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
     if shape.all_queries() * shape.dim == 0 {
         return gradients;
     }
+    let (k, v) = gathered(inputs);
+    let inputs = &with_gathered(inputs, &k, &v);
     let Gradients { q, k, v, rule } = &mut gradients;
     let dq = RowsOut::new(q, shape.query_rows(), shape.dim);
     let dk = RowsOut::new(k, shape.key_rows(), shape.dim);
@@ -202,7 +204,7 @@ impl Pass<'_> {
                     // Through log-sigmoid: its slope is 1 - e^d.
                     // SAFETY: as above.
                     Some(dgate) => unsafe {
-                        dgate.row(at, from + i)[0] = drow[i] * -lanes.d[i].exp_m1();
+                        dgate.row(at, from + i)[0] = drow[i] / lanes.series[i];
                     },
                     // The query's own part of the bias is taken away.
                     None => piece.dsteps[lanes.first + i - piece.keys.start] -= drow[i],
@@ -288,8 +290,8 @@ impl Tile<'_, '_> {
             // A forward pass in other blocks may have stopped within this one.
             let start = start.max(self.piece.keys.start);
             let n = end - start;
-            pack((start..end).map(|j| inputs.k.row(at, j)), dim, self.keys);
-            pack((start..end).map(|j| inputs.v.row(at, j)), dim, self.values);
+            let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
+            let values = inputs.v.block(at, start..end, self.values).as_ptr();
             for (part, oldest) in oldest[..parts].iter().enumerate() {
                 let column = part * lanes;
                 if end <= *oldest || self.lanes.first + column + lanes <= start {
@@ -304,12 +306,11 @@ impl Tile<'_, '_> {
                     }
                     let weights = self.weights.as_mut_ptr().add(column);
                     let ds = self.ds.as_mut_ptr().add(column);
-                    let keys = Strided(self.keys.as_ptr(), width, 1);
-                    let values = Strided(self.values.as_ptr(), width, 1);
                     let q = (self.qt.as_ptr().add(column), QUERIES);
                     let g = (self.gt.as_ptr().add(column), QUERIES);
-                    add_product::<S>([n, dim, lanes], keys, q, (weights, QUERIES));
-                    add_product::<S>([n, dim, lanes], values, g, (ds, QUERIES));
+                    let by_key = |rows| Strided(rows, width, 1);
+                    add_product::<S>([n, dim, lanes], by_key(keys), q, (weights, QUERIES));
+                    add_product::<S>([n, dim, lanes], by_key(values), g, (ds, QUERIES));
                     let mut counts = self.block::<S, TRA>(column, start..end, bias);
                     counts |= self.block::<S, TRA>(column + S::LANES, start..end, bias);
                     if !counts {
@@ -323,7 +324,7 @@ impl Tile<'_, '_> {
                     let q = (self.q.as_ptr().add(column * width), width);
                     add_product::<S>([n, lanes, width], Strided(weights, QUERIES, 1), g, dv);
                     add_product::<S>([n, lanes, width], Strided(ds, QUERIES, 1), q, dk);
-                    let keys = (self.keys.as_ptr(), width);
+                    let keys = (keys, width);
                     add_product::<S>([lanes, n, width], Strided(ds, 1, QUERIES), keys, dq);
                 }
             }
@@ -399,12 +400,23 @@ impl Tile<'_, '_> {
     unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
         let width = padded(self.inputs.shape.dim);
         let Self { inputs, at, lanes, shift, inverse_sum, g, piece, stop, .. } = self;
-        let take = |i: usize, j: usize| {
-            let weight = (-shift[i]).exp() * inverse_sum[i];
-            let dv = &mut piece.dv[(j - piece.keys.start) * width..][..width];
-            dv.iter_mut().zip(&g[i * width..]).for_each(|(dv, g)| *dv += weight * g);
-        };
+        let mut stop = stop[column];
+        if stop == 0 {
+            return;
+        }
+        let mut weights = [0.0; 16];
+        for (lane, weight) in weights[..S::LANES].iter_mut().enumerate() {
+            *weight = (-shift[column + lane]).exp() * inverse_sum[column + lane];
+        }
+        let mut pairs = Pairs::new();
         // SAFETY: the caller's promise.
-        unsafe { far_pairs::<S, TRA>(inputs, *at, lanes, column, stop[column], take) };
+        unsafe {
+            while pairs.next::<S, TRA>(inputs, *at, lanes, column, &mut stop) {
+                for (i, j) in pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize)) {
+                    let dv = &mut piece.dv[(j - piece.keys.start) * width..][..width];
+                    add_scaled::<S>(dv, weights[i - column], &g[i * width..][..width]);
+                }
+            }
+        }
     }
 }

@@ -69,11 +69,10 @@ unsafe fn decode_generic<S: Simd>(
     sums.fill(0.0);
     // SAFETY: the caller's promise.
     let bound = unsafe { dot::<S>(q, q) }.sqrt() * scale * bounds.key_norm * ROUND_UP;
-    let (d, bias) = match inputs.rule {
+    let ((d, series), bias) = match inputs.rule {
         Rule::Tra { gate } => (log_sigmoid(gate.row(at, query)[0]), None),
-        Rule::Dense(bias) => (bias.of(at, position, position), Some(bias)),
+        Rule::Dense(bias) => ((bias.of(at, position, position), 0.0), Some(bias)),
     };
-    let series = 1.0 / -d.exp_m1();
     let may_stop = inputs.horizon == Horizon::Rounding && bias.is_none_or(|bias| bias.falls(at));
     let bounded = bias.is_none() && bound <= BOUNDED;
     let mut row = Row { shift: if bounded { bound + d } else { LOWEST }, sum: 0.0, stop: 0 };

@@ -4,53 +4,119 @@
 //! hundred kept keys behind the horizon still weighs as much as a near one. These pairs are found by
 //! their hash, without looking at the rest, and taken up one by one.
 
+use std::ops::Range;
+
+use super::Inputs;
 use super::logits::Lanes;
-use super::{Inputs, Rule};
 use crate::simd::Simd;
 
-/// Calls `take(query lane, key)` for every dropped pair that takes part, of the lanes from `column`
-/// on and the keys before `stop`.
-///
-/// # Safety
-/// The CPU must have `S`; `column` and its lanes must be within the tile.
-#[inline(always)]
-pub(super) unsafe fn far_pairs<S: Simd, const TRA: bool>(
-    inputs: &Inputs<'_>,
-    at: [usize; 2],
-    lanes: &Lanes,
-    column: usize,
-    stop: usize,
-    mut take: impl FnMut(usize, usize),
-) {
-    let Some(dropout) = inputs.dropout else { return };
-    debug_assert!(matches!(inputs.rule, Rule::Tra { .. }) == TRA);
-    let there = ((1u64 << (lanes.queries - column).min(S::LANES)) - 1) as u32;
-    let from = lanes.first - inputs.shape.position(0);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let hash = S::iload(lanes.hash.as_ptr().add(column));
-        for j in (0..stop).rev() {
-            let mut bits = S::bits(S::dropped(hash, j as u32, dropout.threshold())) & there;
-            while bits != 0 {
-                let i = column + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                if !TRA || dot::<S>(inputs.q.row(at, from + i), inputs.k.row(at, j)) > 0.0 {
-                    take(i, j);
+/// Dropped pairs that take part: a lane of the tile and a key.
+pub(super) struct Pairs {
+    pairs: [(u8, u32); Self::MANY],
+    count: usize,
+}
+
+impl Pairs {
+    /// Keys looked at together.
+    const KEYS: usize = 64;
+    /// All of the lanes of a vector.
+    const MANY: usize = Self::KEYS * 16;
+
+    pub(super) fn new() -> Self {
+        Self { pairs: [(0, 0); Self::MANY], count: 0 }
+    }
+
+    pub(super) fn get(&self) -> &[(u8, u32)] {
+        &self.pairs[..self.count]
+    }
+
+    /// Finds those of the lanes from `column` on and the keys `from..to`, at most [`KEYS`] of them.
+    ///
+    /// [`KEYS`]: Self::KEYS
+    ///
+    /// # Safety
+    /// The CPU must have `S`; `column` and its lanes must be within the tile.
+    #[inline(always)]
+    unsafe fn find<S: Simd, const TRA: bool>(
+        &mut self,
+        inputs: &Inputs<'_>,
+        at: [usize; 2],
+        lanes: &Lanes,
+        column: usize,
+        keys: Range<usize>,
+    ) {
+        self.count = 0;
+        let Some(dropout) = inputs.dropout else { return };
+        debug_assert!(keys.len() <= Self::KEYS);
+        let there = ((1u64 << (lanes.queries - column).min(S::LANES)) - 1) as u32;
+        let first_query = lanes.first - inputs.shape.position(0);
+        // First all hashes, without a branch that depends on them; most keys have no hit.
+        let mut hits = [(0u32, 0u32); Self::KEYS];
+        let mut found = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let hash = S::iload(lanes.hash.as_ptr().add(column));
+            for j in keys {
+                let bits = S::bits(S::dropped(hash, j as u32, dropout.threshold())) & there;
+                hits[found] = (j as u32, bits);
+                found += usize::from(bits != 0);
+            }
+            for (j, mut bits) in hits[..found].iter().copied() {
+                let k = inputs.k.row(at, j as usize);
+                while bits != 0 {
+                    let i = column + bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    let keep = !TRA || dot::<S>(inputs.q.row(at, first_query + i), k) > 0.0;
+                    self.pairs[self.count] = (i as u8, j);
+                    self.count += usize::from(keep);
                 }
             }
         }
     }
+
+    /// Calls [`find`](Self::find) for all keys before `stop`, a few at a time.
+    ///
+    /// # Safety
+    /// As of `find`.
+    #[inline(always)]
+    pub(super) unsafe fn next<S: Simd, const TRA: bool>(
+        &mut self,
+        inputs: &Inputs<'_>,
+        at: [usize; 2],
+        lanes: &Lanes,
+        column: usize,
+        stop: &mut usize,
+    ) -> bool {
+        if *stop == 0 {
+            return false;
+        }
+        let from = stop.saturating_sub(Self::KEYS);
+        // SAFETY: the caller's promise.
+        unsafe { self.find::<S, TRA>(inputs, at, lanes, column, from..*stop) };
+        *stop = from;
+        true
+    }
 }
 
-/// Adds a logit of 0 to a softmax; gives what its sums are to be multiplied by, and the weight of
-/// what is added to them.
+/// `to += factor * from` for rows of whole vectors.
+///
+/// # Safety
+/// The CPU must have `S`.
 #[inline(always)]
-pub(super) fn weigh_far(shift: &mut f32, sum: &mut f32) -> (f32, f32) {
-    let factor = if *shift < 0.0 { shift.exp() } else { 1.0 };
-    *shift = shift.max(0.0);
-    let weight = (-*shift).exp();
-    *sum = *sum * factor + weight;
-    (factor, weight)
+pub(super) unsafe fn add_scaled<S: Simd>(to: &mut [f32], factor: f32, from: &[f32]) {
+    let whole = from.len() / S::LANES * S::LANES;
+    assert!(to.len() >= from.len());
+    // SAFETY: up to `whole`, both are there.
+    unsafe {
+        let factor = S::splat(factor);
+        for t in (0..whole).step_by(S::LANES) {
+            let p = to.as_mut_ptr().add(t);
+            S::store(p, S::fma(factor, S::load(from.as_ptr().add(t)), S::load(p)));
+        }
+    }
+    for (to, from) in to[whole..].iter_mut().zip(&from[whole..]) {
+        *to += factor * from;
+    }
 }
 
 /// # Safety

@@ -5,12 +5,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::decode::decode_head;
-use super::far::{far_pairs, weigh_far};
+use super::far::{Pairs, add_scaled};
 use super::horizon::{Bounds, Horizon, SHARE};
 use super::logits::{BOUNDED, Lanes, Walk};
 use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
 use super::views::RowsOut;
-use super::{Bias, Inputs, Rule, Saved};
+use super::{Bias, Inputs, Rows, Rule, Saved};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
@@ -46,6 +46,8 @@ pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
         });
     } else {
         let tiles = shape.queries.div_ceil(QUERIES);
+        let (k, v) = gathered(inputs);
+        let inputs = &with_gathered(inputs, &k, &v);
         (0..heads * tiles).into_par_iter().for_each(|job| {
             let (head, tile) = (job / tiles, job % tiles);
             let at = [head / shape.heads, head % shape.heads];
@@ -54,6 +56,26 @@ pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
         });
     }
     saved
+}
+
+/// Keys and values one after another, where that spares copying them for every tile: not for a few
+/// queries against many keys, of which most are never read.
+pub(super) fn gathered(inputs: &Inputs<'_>) -> (Option<Vec<f32>>, Option<Vec<f32>>) {
+    let shape = inputs.shape;
+    if 2 * shape.queries < shape.keys {
+        return (None, None);
+    }
+    (inputs.k.gathered(shape.key_rows()), inputs.v.gathered(shape.key_rows()))
+}
+
+/// The same inputs, with what was [`gathered`].
+pub(super) fn with_gathered<'a>(
+    inputs: &Inputs<'a>,
+    k: &'a Option<Vec<f32>>,
+    v: &'a Option<Vec<f32>>,
+) -> Inputs<'a> {
+    let rows = |x: &'a Vec<f32>| Rows::contiguous(x, inputs.shape.key_rows(), inputs.shape.dim);
+    Inputs { k: k.as_ref().map_or(inputs.k, rows), v: v.as_ref().map_or(inputs.v, rows), ..*inputs }
 }
 
 /// [`Saved`], written by several threads, each query by one of them.
@@ -217,8 +239,8 @@ impl Tile<'_, '_> {
         while end > 0 && !done[..parts].iter().all(|d| *d) {
             let start = end.saturating_sub(block);
             let n = end - start;
-            pack((start..end).map(|j| inputs.k.row(at, j)), dim, self.keys);
-            pack((start..end).map(|j| inputs.v.row(at, j)), dim, self.values);
+            let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
+            let values = inputs.v.block(at, start..end, self.values).as_ptr();
             for part in 0..parts {
                 let column = part * lanes;
                 if done[part] || self.lanes.first + column + lanes <= start {
@@ -232,12 +254,12 @@ impl Tile<'_, '_> {
                     }
                     let weights = self.weights.as_mut_ptr().add(column);
                     let q = (self.q.as_ptr().add(column), QUERIES);
-                    let keys = Strided(self.keys.as_ptr(), width, 1);
+                    let keys = Strided(keys, width, 1);
                     add_product::<S>([n, dim, lanes], keys, q, (weights, QUERIES));
                     self.weigh::<S, TRA, BOUNDED>(column, start..end, bias);
                     self.weigh::<S, TRA, BOUNDED>(column + S::LANES, start..end, bias);
                     let weights = Strided(self.weights.as_ptr().add(column), 1, QUERIES);
-                    let values = (self.values.as_ptr(), width);
+                    let values = (values, width);
                     let sums = (self.sums.as_mut_ptr().add(column * width), width);
                     add_product::<S>([lanes, n, width], weights, values, sums);
                     if may_stop && start > 0 {
@@ -404,15 +426,30 @@ impl Tile<'_, '_> {
     unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
         let (inputs, at) = (self.inputs, self.at);
         let width = padded(inputs.shape.dim);
-        let stop = self.stop[column];
-        let Self { lanes, sums, shift, sum, .. } = self;
-        let take = |i: usize, j: usize| {
-            let (factor, weight) = weigh_far(&mut shift[i], &mut sum[i]);
-            for (sum, v) in sums[i * width..].iter_mut().zip(inputs.v.row(at, j)) {
-                *sum = *sum * factor + weight * v;
-            }
-        };
+        let mut stop = self.stop[column];
+        if stop == 0 {
+            return;
+        }
+        let mut weights = [0.0; 16];
+        for (lane, weight) in weights[..S::LANES].iter_mut().enumerate() {
+            *weight = (-self.shift[column + lane].max(0.0)).exp();
+        }
+        let mut pairs = Pairs::new();
         // SAFETY: the caller's promise.
-        unsafe { far_pairs::<S, TRA>(inputs, at, lanes, column, stop, take) };
+        unsafe {
+            while pairs.next::<S, TRA>(inputs, at, &self.lanes, column, &mut stop) {
+                for (i, j) in pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize)) {
+                    let (row, weight) = (&mut self.sums[i * width..][..width], weights[i - column]);
+                    if self.shift[i] < 0.0 {
+                        let shrink = self.shift[i].exp();
+                        row.iter_mut().for_each(|sum| *sum *= shrink);
+                        self.sum[i] *= shrink;
+                        self.shift[i] = 0.0;
+                    }
+                    self.sum[i] += weight;
+                    add_scaled::<S>(row, weight, inputs.v.row(at, j));
+                }
+            }
+        }
     }
 }

@@ -29,9 +29,11 @@ pub(super) struct Lanes {
     pub first: usize,
 }
 
-/// `log(1 / (1 + e^-x))`; neither branch exponentiates a positive number.
-pub(super) fn log_sigmoid(x: f32) -> f32 {
-    x.min(0.0) - (-x.abs()).exp().ln_1p()
+/// `d = log sigmoid(x)`, and `1 / (1 - e^d) = 1 + e^x`, the sum of the powers of `e^d`, whose
+/// inverse is the slope of `d`. No positive number is exponentiated.
+pub(super) fn log_sigmoid(x: f32) -> (f32, f32) {
+    let e = (-x.abs()).exp();
+    (x.min(0.0) - e.ln_1p(), 1.0 + if x > 0.0 { 1.0 / e } else { e })
 }
 
 impl Lanes {
@@ -60,8 +62,7 @@ impl Lanes {
             lanes.bound[i] = norms[i] * bounds.key_norm * shape.scale() * ROUND_UP;
             match inputs.rule {
                 Rule::Tra { gate } => {
-                    lanes.d[i] = log_sigmoid(gate.row(at, from + i)[0]);
-                    lanes.series[i] = 1.0 / -lanes.d[i].exp_m1();
+                    (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);
                 }
                 Rule::Dense(bias) => lanes.d[i] = bias.of(at, first + i, first),
             }

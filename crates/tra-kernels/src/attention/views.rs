@@ -1,6 +1,13 @@
 //! Strided views of `[batch, heads, rows, width]` with contiguous rows.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::tile::{pack, padded};
+use crate::parallel::written;
 
 /// Reads rows. What it refers to is checked once, when it is made.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +49,52 @@ impl<'a> Rows<'a> {
         Self::new(data, 0, sizes, [rows * heads * width, width, heads * width], width)
     }
 
-    /// One row.
-    pub fn row(&self, [batch, head]: [usize; 2], row: usize) -> &'a [f32] {
+    /// Some rows one after another, each of whole vectors: where they lie, if they lie so, else
+    /// copied into `copy`.
+    pub(crate) fn block<'b>(
+        &self,
+        at: [usize; 2],
+        rows: Range<usize>,
+        copy: &'b mut [f32],
+    ) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        if self.strides[2] == self.width && self.width == padded(self.width) {
+            return &self.data[self.at(at, rows.start)..][..rows.len() * self.width];
+        }
+        pack(rows.map(|row| self.row(at, row)), self.width, copy);
+        copy
+    }
+
+    /// A copy whose rows lie one after another in each head, where that spares copying them again
+    /// and again: they are whole vectors and lie apart.
+    pub(crate) fn gathered(&self, [batch, heads, rows]: [usize; 3]) -> Option<Vec<f32>> {
+        let width = self.width;
+        if self.strides[2] == width || width != padded(width) || batch * heads * rows == 0 {
+            return None;
+        }
+        let write = |out: &mut [MaybeUninit<f32>]| {
+            out.par_chunks_mut(rows * width).enumerate().for_each(|(head, out)| {
+                let at = [head / heads, head % heads];
+                for (row, out) in out.chunks_exact_mut(width).enumerate() {
+                    out.write_copy_of_slice(self.row(at, row));
+                }
+            });
+        };
+        // SAFETY: every row of every head is written.
+        Some(unsafe { written(batch * heads * rows * width, write) })
+    }
+
+    /// Where a row begins.
+    fn at(&self, [batch, head]: [usize; 2], row: usize) -> usize {
         let [b, h, r] = self.strides;
-        &self.data[self.start + batch * b + head * h + row * r..][..self.width]
+        self.start + batch * b + head * h + row * r
+    }
+
+    /// One row.
+    pub fn row(&self, at: [usize; 2], row: usize) -> &'a [f32] {
+        &self.data[self.at(at, row)..][..self.width]
     }
 }
 
