@@ -18,7 +18,7 @@ use tra_lab::bench::{Case, Gate, Name, Peak};
 use tra_nn::Size;
 
 use crate::show;
-use participant::{By, Participant};
+use participant::{By, Failed, Participant};
 pub use worker::worker;
 
 /// Measure speed and memory, beside PyTorch if you have it
@@ -28,7 +28,8 @@ Examples:
   tra bench
   tra bench --only train_step --attention tra,rope --size mini --batch 8 --length 512
   tra bench --only op --length 8192,16384,65536
-  tra bench --only op --length 16384 --gate open --torch python3
+  tra bench --only op --length 16384 --gate open --torch python3 \
+    --torch-attention rope --torch-mode eager
   tra bench --only decode --attention tra --length 1024,65536
   tra bench --torch venv/bin/python --json > bench.json
 
@@ -81,6 +82,10 @@ pub struct Args {
     #[arg(long, value_name = "PYTHON")]
     torch: Option<PathBuf>,
 
+    /// Mechanisms to run in PyTorch too; its tra takes memory with the square of the length
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "tra,rope")]
+    torch_attention: Vec<String>,
+
     /// Which PyTorch: eager, compiled
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "eager,compiled")]
     torch_mode: Vec<String>,
@@ -113,6 +118,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         _ => None,
     })
     .context("--gate takes initial, open")?;
+    // Ours are checked when they start; PyTorch's peer has these two.
+    for attention in &args.torch_attention {
+        if !["tra", "rope"].contains(&attention.as_str()) {
+            bail!("--torch-attention takes tra, rope; not {attention}");
+        }
+    }
     for mode in &args.torch_mode {
         if !["eager", "compiled"].contains(&mode.as_str()) {
             bail!("--torch-mode takes eager, compiled; not {mode}");
@@ -184,13 +195,18 @@ fn measure(
         bar.set_message(format!("{what}: {attention} warms up"));
         all.push(Participant::ours(case.clone(), threads)?);
         let Some(python) = &args.torch else { continue };
-        // PyTorch has two of the mechanisms; without positions, dense attention is RoPE's.
-        if !["tra", "rope"].contains(&attention.as_str()) {
+        if !args.torch_attention.contains(attention) {
             continue;
         }
         for mode in &args.torch_mode {
             bar.set_message(format!("{what}: {attention} in PyTorch, {mode}, warms up"));
-            all.push(Participant::torch(case.clone(), python, mode, threads)?);
+            match Participant::torch(case.clone(), python, mode, threads) {
+                Ok(participant) => all.push(participant),
+                Err(Failed::Never(error)) => return Err(error),
+                Err(Failed::ThisCase(error)) => {
+                    bar.suspend(|| show::warn(format!("{what}, {attention}, {mode}: {error:#}")));
+                }
+            }
         }
     }
     let product = Peak::new();

@@ -32,6 +32,16 @@ pub struct Participant {
     from: BufReader<ChildStdout>,
 }
 
+/// Why PyTorch does not take part.
+pub enum Failed {
+    /// There is none.
+    Never(anyhow::Error),
+    /// It cannot do this case, as for want of memory.
+    ThisCase(anyhow::Error),
+}
+
+const NO_START: &str = "cannot be started";
+
 /// Our side of the comparison, written to be fair to PyTorch; it travels in the program.
 const PEER: &str = include_str!("peer.py");
 
@@ -43,19 +53,24 @@ impl Participant {
         Self::start(command, By::Us, case, json!({}))
     }
 
-    pub fn torch(case: Case, python: &Path, mode: &str, threads: usize) -> Result<Self> {
+    pub fn torch(case: Case, python: &Path, mode: &str, threads: usize) -> Result<Self, Failed> {
         let mut command = Command::new(python);
         command.args(["-c", PEER]);
         let by = By::Torch(mode.into());
-        Self::start(command, by, case, json!({ "mode": mode, "threads": threads }))
-            .with_context(|| format!("PyTorch through {}", python.display()))
+        let started = Self::start(command, by, case, json!({ "mode": mode, "threads": threads }));
+        started.map_err(|error| {
+            let text = format!("{error:#}");
+            let never = text.contains(NO_START) || text.contains("import torch");
+            let error = error.context(format!("PyTorch through {}", python.display()));
+            if never { Failed::Never(error) } else { Failed::ThisCase(error) }
+        })
     }
 
     fn start(mut command: Command, by: By, case: Case, more: Value) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // What PyTorch has to say about itself is not for this table.
         command.stderr(if by == By::Us { Stdio::inherit() } else { Stdio::null() });
-        let mut child = command.spawn().context("cannot be started")?;
+        let mut child = command.spawn().context(NO_START)?;
         let from = child.stdout.take().context("no standard output")?;
         let to = child.stdin.take();
         let mut participant = Self {

@@ -9,7 +9,7 @@ use super::far::{Pairs, add_scaled};
 use super::forward::{gathered, pack_queries, with_gathered};
 use super::horizon::Bounds;
 use super::logits::{Lanes, Walk};
-use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
+use super::tile::{KEYS, QUERIES, Strided, block, pack, padded, product, transpose};
 use super::views::RowsOut;
 use super::{Bias, Inputs, Rows, Rule, Saved};
 use crate::scratch::with_scratch;
@@ -283,58 +283,70 @@ impl Tile<'_, '_> {
             oldest[part] = self.stop[part * lanes..][..lanes].iter().copied().min().unwrap_or(0);
         }
         let lowest = oldest[..parts].iter().copied().min().unwrap_or(0);
-        let block = if TRA { KEYS / 2 } else { KEYS };
-        let mut end = self.lanes.first + self.lanes.queries;
+        let newest = self.lanes.first + self.lanes.queries;
+        let mut end = newest;
         while end > lowest {
-            let start = end.saturating_sub(block);
+            let start = end.saturating_sub(block(TRA, newest - end));
             // A forward pass in other blocks may have stopped within this one.
             let start = start.max(self.piece.keys.start);
             let n = end - start;
             let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
             let values = inputs.v.block(at, start..end, self.values).as_ptr();
+            // The columns that have a weight for any of these keys: those of neighbouring parts.
+            let mut active: Range<usize> = 0..0;
             for (part, oldest) in oldest[..parts].iter().enumerate() {
                 let column = part * lanes;
-                if end <= *oldest || self.lanes.first + column + lanes <= start {
+                let unseen = self.lanes.first + column + lanes <= start;
+                if end <= *oldest || unseen {
+                    if !active.is_empty() {
+                        // Between active ones, should there be another behind.
+                        for i in 0..n {
+                            self.weights[i * QUERIES + column..][..lanes].fill(0.0);
+                            self.ds[i * QUERIES + column..][..lanes].fill(0.0);
+                        }
+                    }
                     continue;
                 }
-                // SAFETY: `column + lanes` is within a row of QUERIES numbers, the buffers hold
-                // KEYS >= n rows, and those of the piece all keys from its first on.
+                // SAFETY: `column + lanes` is within a row of QUERIES numbers, and the buffers
+                // hold KEYS >= n rows.
                 unsafe {
-                    for i in 0..n {
-                        self.weights[i * QUERIES + column..][..lanes].fill(0.0);
-                        self.ds[i * QUERIES + column..][..lanes].fill(0.0);
-                    }
-                    let weights = self.weights.as_mut_ptr().add(column);
-                    let ds = self.ds.as_mut_ptr().add(column);
+                    let weights = (self.weights.as_mut_ptr().add(column), QUERIES);
+                    let ds = (self.ds.as_mut_ptr().add(column), QUERIES);
                     let q = (self.qt.as_ptr().add(column), QUERIES);
                     let g = (self.gt.as_ptr().add(column), QUERIES);
-                    let by_key = |rows| Strided(rows, width, 1);
-                    add_product::<S>([n, dim, lanes], by_key(keys), q, (weights, QUERIES));
-                    add_product::<S>([n, dim, lanes], by_key(values), g, (ds, QUERIES));
+                    product::<S, false>([n, dim, lanes], Strided(keys, width, 1), q, weights);
+                    product::<S, false>([n, dim, lanes], Strided(values, width, 1), g, ds);
                     let mut counts = self.block::<S, TRA>(column, start..end, bias);
                     counts |= self.block::<S, TRA>(column + S::LANES, start..end, bias);
-                    if !counts {
-                        continue;
+                    if counts || !active.is_empty() {
+                        let from = if active.is_empty() { column } else { active.start };
+                        active = from..column + lanes;
                     }
+                }
+            }
+            if !active.is_empty() {
+                let (column, inner) = (active.start, active.len());
+                // SAFETY: as above; the buffers of the piece hold all keys from its first on.
+                unsafe {
+                    let weights = self.weights.as_ptr().add(column);
+                    let ds = self.ds.as_ptr().add(column);
                     let at = (start - self.piece.keys.start) * width;
                     let dv = (self.piece.dv.as_mut_ptr().add(at), width);
                     let dk = (self.piece.dk.as_mut_ptr().add(at), width);
                     let dq = (self.dq.as_mut_ptr().add(column * width), width);
                     let g = (self.g.as_ptr().add(column * width), width);
                     let q = (self.q.as_ptr().add(column * width), width);
-                    add_product::<S>([n, lanes, width], Strided(weights, QUERIES, 1), g, dv);
-                    add_product::<S>([n, lanes, width], Strided(ds, QUERIES, 1), q, dk);
+                    product::<S, true>([n, inner, width], Strided(weights, QUERIES, 1), g, dv);
+                    product::<S, true>([n, inner, width], Strided(ds, QUERIES, 1), q, dk);
                     let keys = (keys, width);
-                    add_product::<S>([lanes, n, width], Strided(ds, 1, QUERIES), keys, dq);
+                    product::<S, true>([inner, n, width], Strided(ds, 1, QUERIES), keys, dq);
                 }
             }
             end = start;
         }
         if inputs.dropout.is_some() {
-            for column in (0..self.lanes.queries).step_by(S::LANES) {
-                // SAFETY: the caller's promise.
-                unsafe { self.far::<S, TRA>(column) };
-            }
+            // SAFETY: the caller's promise.
+            unsafe { self.far::<S, TRA>() };
         }
     }
 
@@ -395,28 +407,28 @@ impl Tile<'_, '_> {
     /// their values have a gradient.
     ///
     /// # Safety
-    /// The CPU must have `S`; `column` must be within the tile.
+    /// The CPU must have `S`.
     #[inline(always)]
-    unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
+    unsafe fn far<S: Simd, const TRA: bool>(&mut self) {
         let width = padded(self.inputs.shape.dim);
         let Self { inputs, at, lanes, shift, inverse_sum, g, piece, stop, .. } = self;
-        let mut stop = stop[column];
-        if stop == 0 {
-            return;
-        }
-        let mut weights = [0.0; 16];
-        for (lane, weight) in weights[..S::LANES].iter_mut().enumerate() {
-            *weight = (-shift[column + lane]).exp() * inverse_sum[column + lane];
-        }
+        let mut weights = shift.map(|shift| (-shift).exp());
+        weights.iter_mut().zip(inverse_sum).for_each(|(weight, inverse)| *weight *= *inverse);
         let mut pairs = Pairs::new();
-        // SAFETY: the caller's promise.
-        unsafe {
-            while pairs.next::<S, TRA>(inputs, *at, lanes, column, &mut stop) {
+        let mut end = stop[..lanes.queries].iter().copied().max().unwrap_or(0);
+        while end > 0 {
+            let start = end.saturating_sub(Pairs::KEYS);
+            for column in (0..lanes.queries).step_by(S::LANES) {
+                let keys = start..end.min(stop[column]);
+                // SAFETY: the caller's promise.
+                unsafe { pairs.find::<S, TRA>(inputs, *at, lanes, column, keys) };
                 for (i, j) in pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize)) {
                     let dv = &mut piece.dv[(j - piece.keys.start) * width..][..width];
-                    add_scaled::<S>(dv, weights[i - column], &g[i * width..][..width]);
+                    // SAFETY: as above.
+                    unsafe { add_scaled::<S>(dv, weights[i], &g[i * width..][..width]) };
                 }
             }
+            end = start;
         }
     }
 }

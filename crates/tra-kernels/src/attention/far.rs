@@ -18,7 +18,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     /// Keys looked at together.
-    const KEYS: usize = 64;
+    pub(super) const KEYS: usize = 64;
     /// All of the lanes of a vector.
     const MANY: usize = Self::KEYS * 16;
 
@@ -37,7 +37,7 @@ impl Pairs {
     /// # Safety
     /// The CPU must have `S`; `column` and its lanes must be within the tile.
     #[inline(always)]
-    unsafe fn find<S: Simd, const TRA: bool>(
+    pub(super) unsafe fn find<S: Simd, const TRA: bool>(
         &mut self,
         inputs: &Inputs<'_>,
         at: [usize; 2],
@@ -72,29 +72,6 @@ impl Pairs {
                 }
             }
         }
-    }
-
-    /// Calls [`find`](Self::find) for all keys before `stop`, a few at a time.
-    ///
-    /// # Safety
-    /// As of `find`.
-    #[inline(always)]
-    pub(super) unsafe fn next<S: Simd, const TRA: bool>(
-        &mut self,
-        inputs: &Inputs<'_>,
-        at: [usize; 2],
-        lanes: &Lanes,
-        column: usize,
-        stop: &mut usize,
-    ) -> bool {
-        if *stop == 0 {
-            return false;
-        }
-        let from = stop.saturating_sub(Self::KEYS);
-        // SAFETY: the caller's promise.
-        unsafe { self.find::<S, TRA>(inputs, at, lanes, column, from..*stop) };
-        *stop = from;
-        true
     }
 }
 

@@ -8,7 +8,7 @@ use super::decode::decode_head;
 use super::far::{Pairs, add_scaled};
 use super::horizon::{Bounds, Horizon, SHARE};
 use super::logits::{BOUNDED, Lanes, Walk};
-use super::tile::{KEYS, QUERIES, Strided, add_product, pack, padded, transpose};
+use super::tile::{KEYS, QUERIES, Strided, block, pack, padded, product, transpose};
 use super::views::RowsOut;
 use super::{Bias, Inputs, Rows, Rule, Saved};
 use crate::scratch::with_scratch;
@@ -233,11 +233,10 @@ impl Tile<'_, '_> {
             }
         }
         let may_stop = inputs.horizon == Horizon::Rounding && (TRA || bias.falls(at));
-        // Blocks of TRA are small, so that its rows stop soon after they may.
-        let block = if TRA { KEYS / 2 } else { KEYS };
-        let mut end = self.lanes.first + self.lanes.queries;
+        let newest = self.lanes.first + self.lanes.queries;
+        let mut end = newest;
         while end > 0 && !done[..parts].iter().all(|d| *d) {
-            let start = end.saturating_sub(block);
+            let start = end.saturating_sub(block(TRA, newest - end));
             let n = end - start;
             let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
             let values = inputs.v.block(at, start..end, self.values).as_ptr();
@@ -249,19 +248,16 @@ impl Tile<'_, '_> {
                 // SAFETY: `column + lanes` is within a row of QUERIES numbers, and the buffers
                 // hold KEYS >= n rows.
                 unsafe {
-                    for i in 0..n {
-                        self.weights[i * QUERIES + column..][..lanes].fill(0.0);
-                    }
                     let weights = self.weights.as_mut_ptr().add(column);
                     let q = (self.q.as_ptr().add(column), QUERIES);
                     let keys = Strided(keys, width, 1);
-                    add_product::<S>([n, dim, lanes], keys, q, (weights, QUERIES));
+                    product::<S, false>([n, dim, lanes], keys, q, (weights, QUERIES));
                     self.weigh::<S, TRA, BOUNDED>(column, start..end, bias);
                     self.weigh::<S, TRA, BOUNDED>(column + S::LANES, start..end, bias);
                     let weights = Strided(self.weights.as_ptr().add(column), 1, QUERIES);
                     let values = (values, width);
                     let sums = (self.sums.as_mut_ptr().add(column * width), width);
-                    add_product::<S>([lanes, n, width], weights, values, sums);
+                    product::<S, true>([lanes, n, width], weights, values, sums);
                     if may_stop && start > 0 {
                         done[part] = self.beyond::<S, TRA>(column, start, bias)
                             && self.beyond::<S, TRA>(column + S::LANES, start, bias);
@@ -272,10 +268,8 @@ impl Tile<'_, '_> {
             end = start;
         }
         if inputs.dropout.is_some() {
-            for column in (0..self.lanes.queries).step_by(S::LANES) {
-                // SAFETY: the caller's promise.
-                unsafe { self.far::<S, TRA>(column) };
-            }
+            // SAFETY: the caller's promise.
+            unsafe { self.far::<S, TRA>() };
         }
     }
 
@@ -418,38 +412,38 @@ impl Tile<'_, '_> {
         }
     }
 
-    /// Adds the dropped keys behind the horizon of a vector of queries.
+    /// Adds the dropped keys behind the horizon.
     ///
     /// # Safety
-    /// The CPU must have `S`; `column` must be within the tile.
+    /// The CPU must have `S`.
     #[inline(always)]
-    unsafe fn far<S: Simd, const TRA: bool>(&mut self, column: usize) {
+    unsafe fn far<S: Simd, const TRA: bool>(&mut self) {
         let (inputs, at) = (self.inputs, self.at);
         let width = padded(inputs.shape.dim);
-        let mut stop = self.stop[column];
-        if stop == 0 {
-            return;
-        }
-        let mut weights = [0.0; 16];
-        for (lane, weight) in weights[..S::LANES].iter_mut().enumerate() {
-            *weight = (-self.shift[column + lane].max(0.0)).exp();
-        }
+        let queries = self.lanes.queries;
+        let weights = self.shift.map(|shift| (-shift.max(0.0)).exp());
         let mut pairs = Pairs::new();
-        // SAFETY: the caller's promise.
-        unsafe {
-            while pairs.next::<S, TRA>(inputs, at, &self.lanes, column, &mut stop) {
+        let mut end = self.stop[..queries].iter().copied().max().unwrap_or(0);
+        while end > 0 {
+            let start = end.saturating_sub(Pairs::KEYS);
+            for column in (0..queries).step_by(S::LANES) {
+                let keys = start..end.min(self.stop[column]);
+                // SAFETY: the caller's promise.
+                unsafe { pairs.find::<S, TRA>(inputs, at, &self.lanes, column, keys) };
                 for (i, j) in pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize)) {
-                    let (row, weight) = (&mut self.sums[i * width..][..width], weights[i - column]);
+                    let row = &mut self.sums[i * width..][..width];
                     if self.shift[i] < 0.0 {
                         let shrink = self.shift[i].exp();
                         row.iter_mut().for_each(|sum| *sum *= shrink);
                         self.sum[i] *= shrink;
                         self.shift[i] = 0.0;
                     }
-                    self.sum[i] += weight;
-                    add_scaled::<S>(row, weight, inputs.v.row(at, j));
+                    self.sum[i] += weights[i];
+                    // SAFETY: as above.
+                    unsafe { add_scaled::<S>(row, weights[i], inputs.v.row(at, j)) };
                 }
             }
+            end = start;
         }
     }
 }

@@ -7,17 +7,23 @@ pub(crate) const QUERIES: usize = 64;
 /// At most so many keys are looked at together.
 pub(crate) const KEYS: usize = 64;
 
+/// How many keys to look at together, when so many were looked at before: few at first, so that the
+/// rows of TRA stop soon after they may; then as many as there is room for.
+pub(crate) fn block(tra: bool, read: usize) -> usize {
+    if tra && read < 4 * KEYS { KEYS / 2 } else { KEYS }
+}
+
 /// Row-major or transposed: element `(row, column)` is at `row * .1 + column * .2`.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided(pub *const f32, pub usize, pub usize);
 
-/// `c[m][n] += sum over k of a[m][k] b[k][n]` for a `c` of `rows` rows and `columns` columns, of
+/// `c[m][n] = sum over k of a[m][k] b[k][n]`, or with `ADD` added to what is there, for a `c` of `rows` rows and `columns` columns, of
 /// which the latter are a multiple of `LANES`. `b` and `c` are row-major with the given strides.
 ///
 /// # Safety
 /// Everything named must be there, and the CPU must have `S`.
 #[inline(always)]
-pub(crate) unsafe fn add_product<S: Simd>(
+pub(crate) unsafe fn product<S: Simd, const ADD: bool>(
     [rows, inner, columns]: [usize; 3],
     a: Strided,
     (b, b_stride): (*const f32, usize),
@@ -33,10 +39,10 @@ pub(crate) unsafe fn add_product<S: Simd>(
             let c = (c.add(row * c_stride), c_stride);
             let sizes = [inner, columns];
             row += match left {
-                8.. if S::ROWS >= 8 => strip::<S, 8>(sizes, a, (b, b_stride), c),
-                4.. if S::ROWS >= 4 => strip::<S, 4>(sizes, a, (b, b_stride), c),
-                2.. => strip::<S, 2>(sizes, a, (b, b_stride), c),
-                _ => strip::<S, 1>(sizes, a, (b, b_stride), c),
+                8.. if S::ROWS >= 8 => strip::<S, ADD, 8>(sizes, a, (b, b_stride), c),
+                4.. if S::ROWS >= 4 => strip::<S, ADD, 4>(sizes, a, (b, b_stride), c),
+                2.. => strip::<S, ADD, 2>(sizes, a, (b, b_stride), c),
+                _ => strip::<S, ADD, 1>(sizes, a, (b, b_stride), c),
             };
         }
     }
@@ -44,7 +50,7 @@ pub(crate) unsafe fn add_product<S: Simd>(
 
 /// `ROWS` rows of the product.
 #[inline(always)]
-unsafe fn strip<S: Simd, const ROWS: usize>(
+unsafe fn strip<S: Simd, const ADD: bool, const ROWS: usize>(
     [inner, columns]: [usize; 2],
     a: Strided,
     (b, b_stride): (*const f32, usize),
@@ -54,11 +60,21 @@ unsafe fn strip<S: Simd, const ROWS: usize>(
     // SAFETY: `column` and the vectors handled stay within `columns`.
     unsafe {
         while column + 2 * S::LANES <= columns {
-            micro::<S, ROWS, 2>(inner, a, (b.add(column), b_stride), (c.add(column), c_stride));
+            micro::<S, ADD, ROWS, 2>(
+                inner,
+                a,
+                (b.add(column), b_stride),
+                (c.add(column), c_stride),
+            );
             column += 2 * S::LANES;
         }
         if column < columns {
-            micro::<S, ROWS, 1>(inner, a, (b.add(column), b_stride), (c.add(column), c_stride));
+            micro::<S, ADD, ROWS, 1>(
+                inner,
+                a,
+                (b.add(column), b_stride),
+                (c.add(column), c_stride),
+            );
         }
     }
     ROWS
@@ -67,7 +83,7 @@ unsafe fn strip<S: Simd, const ROWS: usize>(
 /// `ROWS` rows of `VECTORS` vectors, summed in registers from zero, so that what is added to `c`
 /// is rounded to its own size and not to that of what `c` already holds.
 #[inline(always)]
-unsafe fn micro<S: Simd, const ROWS: usize, const VECTORS: usize>(
+unsafe fn micro<S: Simd, const ADD: bool, const ROWS: usize, const VECTORS: usize>(
     inner: usize,
     Strided(a, a_row, a_column): Strided,
     (b, b_stride): (*const f32, usize),
@@ -91,7 +107,7 @@ unsafe fn micro<S: Simd, const ROWS: usize, const VECTORS: usize>(
         for (m, sums) in sums.iter().enumerate() {
             for (v, sum) in sums.iter().enumerate() {
                 let at = c.add(m * c_stride + v * S::LANES);
-                S::store(at, S::add(S::load(at), *sum));
+                S::store(at, if ADD { S::add(S::load(at), *sum) } else { *sum });
             }
         }
     }
