@@ -5,7 +5,7 @@
 //! - [`train`]: the loop, readable top to bottom; [`run_dir`]: what it leaves on disk;
 //! - [`eval`]: how well a model does at any length;
 //! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
-//! - [`bench`]: what `tra bench` measures;
+//! - [`mod@bench`]: what `tra bench` measures;
 //! - [`verify`]: proves that a model recorded elsewhere is the same model here.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

@@ -1,5 +1,5 @@
 //! The pieces mechanisms are composed of, in plain tensor operations that run on every backend;
-//! norm and linear use a [fused](crate::fused) operation where there is one.
+//! norm and linear use a [fused] operation where there is one.
 //!
 //! Shapes: `q` is `[batch, heads, queries, head_dim]`, `k` and `v` are `[batch, heads, keys,
 //! head_dim]` with `keys >= queries`; the last query stands at the last key.

@@ -279,8 +279,8 @@ impl Tile<'_, '_> {
         let lanes = 2 * S::LANES;
         let parts = self.lanes.queries.div_ceil(lanes);
         let mut oldest = [0; QUERIES];
-        for part in 0..parts {
-            oldest[part] = self.stop[part * lanes..][..lanes].iter().copied().min().unwrap_or(0);
+        for (oldest, stops) in oldest.iter_mut().zip(self.stop.chunks(lanes)) {
+            *oldest = stops.iter().copied().min().unwrap_or(0);
         }
         let lowest = oldest[..parts].iter().copied().min().unwrap_or(0);
         let newest = self.lanes.first + self.lanes.queries;

@@ -240,9 +240,9 @@ impl Tile<'_, '_> {
             let n = end - start;
             let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
             let values = inputs.v.block(at, start..end, self.values).as_ptr();
-            for part in 0..parts {
+            for (part, done) in done[..parts].iter_mut().enumerate() {
                 let column = part * lanes;
-                if done[part] || self.lanes.first + column + lanes <= start {
+                if *done || self.lanes.first + column + lanes <= start {
                     continue;
                 }
                 // SAFETY: `column + lanes` is within a row of QUERIES numbers, and the buffers
@@ -259,7 +259,7 @@ impl Tile<'_, '_> {
                     let sums = (self.sums.as_mut_ptr().add(column * width), width);
                     product::<S, true>([lanes, n, width], weights, values, sums);
                     if may_stop && start > 0 {
-                        done[part] = self.beyond::<S, TRA>(column, start, bias)
+                        *done = self.beyond::<S, TRA>(column, start, bias)
                             && self.beyond::<S, TRA>(column + S::LANES, start, bias);
                     }
                 }

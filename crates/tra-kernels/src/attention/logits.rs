@@ -58,8 +58,8 @@ impl Lanes {
             queries,
             first,
         };
-        for i in 0..queries {
-            lanes.bound[i] = norms[i] * bounds.key_norm * shape.scale() * ROUND_UP;
+        for (i, norm) in norms[..queries].iter().enumerate() {
+            lanes.bound[i] = norm * bounds.key_norm * shape.scale() * ROUND_UP;
             match inputs.rule {
                 Rule::Tra { gate } => {
                     (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);

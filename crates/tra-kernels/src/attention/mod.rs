@@ -2,7 +2,7 @@
 //! bias.
 //!
 //! Nothing of the size length x length is ever stored. Queries are taken in tiles of
-//! [`tile::QUERIES`], lanes running over them, and the keys of a tile are read in blocks from the
+//! 64, lanes running over them, and the keys of a tile are read in blocks from the
 //! newest to the oldest: counting kept keys is then one addition a key, and reading can end at the
 //! horizon (see [`horizon`]).
 //!

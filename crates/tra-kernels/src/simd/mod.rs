@@ -1,7 +1,7 @@
 //! One name for the vectors of every instruction set.
 //!
-//! Kernels are written once, generic over [`Simd`], and compiled for each instruction set by the
-//! [`kernel!`](crate::kernel) macro, which also picks the version at run time. The choice can be
+//! Kernels are written once, generic over `Simd`, and compiled for each instruction set by the
+//! `kernel!` macro, which also picks the version at run time. The choice can be
 //! forced: by the argument of type [`Isa`] that kernels take, or, for those who pass
 //! [`Isa::best`], by the environment variable `TRA_ISA`.
 

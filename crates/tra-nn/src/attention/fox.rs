@@ -55,7 +55,7 @@ impl Attention for Fox {
         // where the weights are large. From the oldest on, an f32 would be off by 0.004 at 64k.
         let after = log_f.clone().flip([2]).cumsum(2).flip([2]) - log_f;
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            return fused::dense([heads.q, k, v], DenseBias::Steps(after), kernel);
+            return fused::dense([heads.q, k, v], DenseBias::Steps(Box::new(after)), kernel);
         }
         let scores = scores(heads.q, k);
         let after_query = after.clone().narrow(2, keys - new, new).unsqueeze_dim::<4>(3);

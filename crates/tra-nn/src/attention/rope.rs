@@ -87,7 +87,8 @@ impl Rope {
     /// are remembered: every layer of every step needs the same one.
     fn angles(&self, past: usize, like: &Tensor<4>) -> Arc<[Vec<f32>; 2]> {
         type Key = (u64, usize, usize, usize);
-        static TABLES: Mutex<Vec<(Key, Arc<[Vec<f32>; 2]>)>> = Mutex::new(Vec::new());
+        type Table = Arc<[Vec<f32>; 2]>;
+        static TABLES: Mutex<Vec<(Key, Table)>> = Mutex::new(Vec::new());
         let [_, _, length, head_dim] = like.dims();
         let key = (self.theta.to_bits(), past, length, head_dim);
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -42,7 +42,7 @@ pub(crate) enum DenseBias {
     /// `-slope (i - j)`, one slope a head.
     Slope(Vec<f32>),
     /// `x_j - x_i`, `[batch, heads, keys]`.
-    Steps(Tensor<3>),
+    Steps(Box<Tensor<3>>),
 }
 
 /// Dense attention with a bias.
