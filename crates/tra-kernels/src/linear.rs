@@ -84,6 +84,9 @@ pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
     add_up(dy.par_chunks(piece(output) * output).map(sum).collect(), output)
 }
 
+/// Rows a piece.
+const ROWS: usize = 512;
+
 /// A matrix with its distances between rows and between columns.
 type Matrix<'a> = (&'a [f32], usize, usize);
 
@@ -96,6 +99,15 @@ fn product(
     add: bool,
 ) {
     assert_eq!(out.len(), m * n);
+    // Many rows are cut into pieces that never wait for each other, as the threads within one
+    // product do; not where that would mean packing a large second matrix again and again.
+    if m >= 2 * ROWS && k <= 2 * ROWS {
+        out.par_chunks_mut(ROWS * n.max(1)).enumerate().for_each(|(piece, out)| {
+            let a = (&a.0[piece * ROWS * a.1..], a.1, a.2);
+            product([out.len() / n.max(1), n, k], a, b, out, add);
+        });
+        return;
+    }
     if k == 0 && !add {
         out.fill(MaybeUninit::new(0.0));
     }

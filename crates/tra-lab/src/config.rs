@@ -255,6 +255,14 @@ impl RunConfig {
             let value = line.parse::<Table>().ok().and_then(|mut t| t.remove("value"));
             insert(&mut table, path.trim(), value.unwrap_or_else(|| Value::from(text.trim())))?;
         }
+        // Settings without a name are those of the default: --set model.attention.horizon=exact.
+        for (path, name) in [("task", "flipflop"), ("model.attention", "tra")] {
+            let part =
+                path.split('.').try_fold(&mut table, |t, key| t.get_mut(key)?.as_table_mut());
+            if let Some(part) = part {
+                part.entry("name").or_insert_with(|| Value::from(name));
+            }
+        }
         let config: Self = table.try_into().map_err(|e| match file {
             Some(path) => LabError::config(path, &e),
             None => LabError::Setting(e.message().to_string()),
@@ -370,6 +378,18 @@ mod tests {
     fn parse(text: &str) -> Result<RunConfig, String> {
         let table = text.parse().unwrap();
         RunConfig::from_table(table, Vec::new(), &[], None).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn settings_without_a_name_are_those_of_the_default() {
+        let set = ["model.attention.horizon=exact".into(), "task.reads=0.2".into()];
+        let named = ["model.attention.name=tra".into(), set[0].clone()];
+        let config = |set: &[String]| RunConfig::from_table(Table::new(), Vec::new(), set, None);
+        assert_eq!(config(&set[..1]).unwrap(), config(&named).unwrap());
+        assert_ne!(config(&set[..1]).unwrap(), config(&[]).unwrap());
+        assert!(!config(&set[1..]).is_err_and(|e| e.to_string().contains("name")));
+        let wrong = config(&["model.attention.horizon=far".into()]).unwrap_err().to_string();
+        assert!(wrong.contains("far") && wrong.contains("exact"), "{wrong}");
     }
 
     #[test]

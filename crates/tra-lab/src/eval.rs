@@ -14,7 +14,7 @@ use crate::records::{EvalResult, wilson};
 /// Tokens in one forward pass, over all its sequences.
 const TOKENS: usize = 4096;
 
-/// Query-key pairs of one head held at once: 4M are 16 MB for each intermediate matrix.
+/// Query-key pairs of one head held at once, where attention has no kernel: 4M are 16 MB for each intermediate matrix.
 const PAIRS: usize = 1 << 22;
 
 /// What to test.
@@ -134,7 +134,10 @@ pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
     let mut all = vec![Vec::new(); sequences];
     let mut from = 0;
     while from < length {
-        let piece = (PAIRS / (length * heads * sequences).max(1)).clamp(16, length.max(16));
+        let piece = match decoder.has_kernel() {
+            true => (TOKENS / sequences.max(1)).max(1),
+            false => (PAIRS / (length * heads * sequences).max(1)).clamp(16, length.max(16)),
+        };
         let to = (from + piece).min(length);
         let tokens = batch.tensor(from, to, decoder);
         let whole = from == 0 && to == length;

@@ -4,11 +4,13 @@ use burn::module::Module;
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
+use crate::attention::AttentionConfig;
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::config::DecoderConfig;
 use crate::dropout::drop;
 use crate::error::{Error, TokenError};
+use crate::fused;
 use crate::init::WeightInit;
 use crate::norm::RmsNorm;
 use crate::ops::linear;
@@ -55,6 +57,12 @@ impl Decoder {
     /// The device its weights are on.
     pub fn device(&self) -> Device {
         self.out.weight.lazy_device()
+    }
+
+    /// Whether its attention runs on a fused kernel, so that the memory of a pass grows with the
+    /// length and not with its square.
+    pub fn has_kernel(&self) -> bool {
+        self.config.attention.has_kernel() && fused::usable(&self.outln.weight.val())
     }
 
     /// An empty cache for [`Pass::cached`].

@@ -236,8 +236,8 @@ def timed(step, repeats=1):
 def main():
     case = json.loads(sys.stdin.readline())
     limit_memory()
-    # Far keys get denormal weights, which slow the naive TRA. PyTorch's default keeps them, and so
-    # does this peer unless asked; the threads, started later, inherit the setting.
+    # Far keys get denormal weights, which slow the naive TRA. PyTorch's default keeps them; the
+    # program asks for them to be flushed. The threads, started later, inherit the setting.
     torch.set_flush_denormal(case.get("flush_denormal", False))
     torch.set_num_threads(case["threads"])
     torch.manual_seed(0)

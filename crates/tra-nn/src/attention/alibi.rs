@@ -29,6 +29,10 @@ impl AttentionConfig for AlibiConfig {
     fn qk_norm(&self) -> bool {
         self.qk_norm
     }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
 }
 
 /// `softmax(q . k / sqrt(e) - m (i - j))` with a slope `m` fixed for each head.

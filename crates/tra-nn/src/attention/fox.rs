@@ -33,6 +33,10 @@ impl AttentionConfig for FoxConfig {
     fn qk_norm(&self) -> bool {
         self.qk_norm
     }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
 }
 
 /// Every position forgets all before it by a factor `f = sigmoid(w . x + b)` of its own:

@@ -100,6 +100,12 @@ pub trait AttentionConfig {
     /// Whether queries and keys are normalised (RMS over the head dimension) before they come in.
     fn qk_norm(&self) -> bool;
 
+    /// Whether there is a fused kernel for it, so that the memory of a pass grows with the length and
+    /// not with its square.
+    fn has_kernel(&self) -> bool {
+        false
+    }
+
     /// Says what is wrong with the settings, if anything is.
     fn validate(&self) -> Result<(), ConfigError> {
         Ok(())

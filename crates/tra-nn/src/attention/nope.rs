@@ -27,6 +27,10 @@ impl AttentionConfig for NopeConfig {
     fn qk_norm(&self) -> bool {
         self.qk_norm
     }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
 }
 
 /// `softmax(q . k / sqrt(e))` over the visible keys; order is known only through the causal mask.

@@ -42,6 +42,10 @@ macro_rules! mechanisms {
                 match self { $(Self::$module(config) => config.qk_norm(),)* }
             }
 
+            fn has_kernel(&self) -> bool {
+                match self { $(Self::$module(config) => config.has_kernel(),)* }
+            }
+
             fn validate(&self) -> Result<(), ConfigError> {
                 match self { $(Self::$module(config) => config.validate(),)* }
             }

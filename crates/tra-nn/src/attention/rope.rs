@@ -39,6 +39,10 @@ impl AttentionConfig for RopeConfig {
         self.qk_norm
     }
 
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
         if self.theta > 0.0 && self.theta.is_finite() {
             return Ok(());

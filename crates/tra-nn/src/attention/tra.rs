@@ -30,6 +30,10 @@ impl AttentionConfig for TraConfig {
     fn qk_norm(&self) -> bool {
         true
     }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
 }
 
 /// Keys with a non-positive score leave the softmax; distance counts only the keys that stay, and
