@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn settings_without_a_name_are_those_of_the_default() {
-        let set = ["model.attention.horizon=exact".into(), "task.reads=0.2".into()];
+        let set: [String; 2] = ["model.attention.horizon=exact".into(), "task.reads=0.2".into()];
         let named = ["model.attention.name=tra".into(), set[0].clone()];
         let config = |set: &[String]| RunConfig::from_table(Table::new(), Vec::new(), set, None);
         assert_eq!(config(&set[..1]).unwrap(), config(&named).unwrap());
