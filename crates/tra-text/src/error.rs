@@ -1,0 +1,59 @@
+//! What can go wrong with a text, each in one line with the way out.
+
+use std::path::{Path, PathBuf};
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// A file that cannot be used as text.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file system said no.
+    #[error("{path}: {action}: {source}", path = path.display())]
+    Io {
+        /// What could not be done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// The file system's answer.
+        source: std::io::Error,
+    },
+    /// A name that is no tokenizer.
+    #[error(
+        "unknown tokenizer {0:?}: there are gpt2 and bytes, or give the path of a tokenizer.json"
+    )]
+    UnknownTokenizer(String),
+    /// A `tokenizer.json` that cannot be used.
+    #[error("{name}: no tokenizer: {reason}")]
+    Tokenizer {
+        /// The file, or where else it came from.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl TextError {
+    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.into(), reason: reason.into() }
+    }
+
+    pub(crate) fn io(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// The first line of another library's error.
+pub(crate) fn first_line(error: &dyn std::fmt::Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().into()
+}

@@ -1,0 +1,38 @@
+//! Text files to tokens.
+//!
+//! - [`source`]: which files there are, and their text: plain, `.gz`, `.zst`, or the `text` column
+//!   of parquet, piece by piece;
+//! - [`Tokenizer`]: GPT-2's byte pairs (built in), bytes, or any `tokenizer.json`;
+//! - [`Tokens`]: a text tokenised once, kept in a file and mapped into memory, so that a corpus may
+//!   be larger than memory.
+//!
+//! Nothing here knows of tasks or tensors.
+//!
+//! ```
+//! use tra_text::{Corpus, Part, Tokenizer};
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("a.txt"), "The history of the world")?;
+//! let tokenizer = Tokenizer::open("gpt2")?;
+//! let corpus = Corpus::find(&folder.path().join("a.txt"), Part::Train)?;
+//! let tokens = corpus.tokens(&tokenizer, &folder.path().join("cache"), &mut |_| {})?;
+//! assert_eq!(tokens.range(0..5), [464, 2106, 286, 262, 995]);
+//! assert_eq!(tokenizer.decode(&tokens.range(0..5)), b"The history of the world");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod cache;
+mod error;
+mod pieces;
+pub mod source;
+mod stamp;
+mod stream;
+mod tokenizer;
+
+pub use cache::{Corpus, Progress, Tokens, default_cache};
+pub use error::TextError;
+pub use source::Part;
+pub use stream::TextStream;
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,377 @@
+//! Which files a path stands for, and the text in them.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
+use crate::error::{TextError, first_line};
+
+/// Endings, without `.gz` and `.zst`, of the files of a folder that are read.
+const ENDINGS: [&str; 6] = ["txt", "text", "tokens", "raw", "md", "parquet"];
+
+/// Bytes read at once.
+const READ: usize = 1 << 20;
+
+/// Share of bytes that are no UTF-8 above which the beginning of a file is no text.
+const MOST_INVALID: usize = 10;
+
+/// A part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// What is learned from.
+    Train,
+    /// What decides which checkpoint is the best.
+    Valid,
+    /// What is tested in the end.
+    Test,
+}
+
+impl Part {
+    /// The part a file belongs to by its name: `wiki.train.tokens`, `validation-00000.parquet`.
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        name.split(|c: char| !c.is_alphanumeric()).find_map(|word| match word {
+            "train" | "training" => Some(Part::Train),
+            "valid" | "validation" | "val" | "dev" => Some(Part::Valid),
+            "test" => Some(Part::Test),
+            _ => None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Part::Train => "train",
+            Part::Valid => "valid",
+            Part::Test => "test",
+        }
+    }
+}
+
+/// The files of a path, in the order of their names. A file is itself. Of a folder, and what is
+/// under it, all text files; or, where their names say what is for training, validation and
+/// testing, those of `part`.
+pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
+    let about = std::fs::metadata(path).map_err(TextError::io("cannot read the text", path))?;
+    if !about.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let mut files = Vec::new();
+    walk(path, &mut files)?;
+    if files.is_empty() {
+        let endings = ENDINGS.map(|e| format!(".{e}")).join(", ");
+        let reason = format!("has no text in it (looked for {endings}, and these with .gz, .zst)");
+        return Err(TextError::file(path, reason));
+    }
+    if files.iter().any(|file| Part::of(file) == Some(Part::Train)) {
+        files.retain(|file| Part::of(file) == Some(part));
+        if files.is_empty() {
+            let name = part.name();
+            let reason = format!("has files for training, but none with {name} in its name");
+            return Err(TextError::file(path, reason));
+        }
+    }
+    Ok(files)
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), TextError> {
+    let io = || TextError::io("cannot list the folder", folder);
+    let mut entries =
+        std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(io())?;
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, files)?;
+        } else if ENDINGS.contains(&ending(&path).0.as_str()) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Plain,
+    Gz,
+    Zst,
+}
+
+/// The last ending of a file's name that is not of its packing, and the packing.
+fn ending(path: &Path) -> (String, Packing) {
+    let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_lowercase());
+    let stem = || of(Path::new(path.file_stem().unwrap_or_default())).unwrap_or_default();
+    match of(path).as_deref() {
+        Some("gz") => (stem(), Packing::Gz),
+        Some("zst") => (stem(), Packing::Zst),
+        Some(other) => (other.into(), Packing::Plain),
+        None => (String::new(), Packing::Plain),
+    }
+}
+
+/// Gives the text of a file to `sink`, piece by piece. Bytes that are no UTF-8 become U+FFFD, one for
+/// each maximal invalid sequence, and a byte order mark at the beginning is left out; a file that is
+/// not text at all is refused. `read` hears how many bytes of the file have been read.
+pub fn read(
+    path: &Path,
+    read: &mut dyn FnMut(u64),
+    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let (ending, packing) = ending(path);
+    if ending == "parquet" {
+        if packing != Packing::Plain {
+            return Err(TextError::file(path, "is a packed parquet file: unpack it first"));
+        }
+        return read_parquet(path, read, sink);
+    }
+    let file = File::open(path).map_err(TextError::io("cannot read the text", path))?;
+    let counted = Counted { inner: BufReader::with_capacity(READ, file), read };
+    match packing {
+        Packing::Plain => read_plain(path, counted, sink),
+        Packing::Gz => read_plain(path, flate2::read::MultiGzDecoder::new(counted), sink),
+        Packing::Zst => {
+            let decoder = zstd::Decoder::new(counted)
+                .map_err(TextError::io("cannot unpack the text", path))?;
+            read_plain(path, decoder, sink)
+        }
+    }
+}
+
+struct Counted<'a, R> {
+    inner: R,
+    read: &'a mut dyn FnMut(u64),
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        (self.read)(n as u64);
+        Ok(n)
+    }
+}
+
+fn read_plain(
+    path: &Path,
+    mut from: impl Read,
+    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let mut bytes = Vec::with_capacity(READ + 4);
+    let mut first = true;
+    loop {
+        let before = bytes.len();
+        let n = from.by_ref().take(READ as u64).read_to_end(&mut bytes);
+        let n = n.map_err(TextError::io("cannot read the text", path))?;
+        debug_assert_eq!(before + n, bytes.len());
+        if first {
+            check_text(path, &bytes)?;
+            if bytes.starts_with(&[0xEF, 0xBB, 0xBF]) {
+                bytes.drain(..3);
+            }
+        }
+        if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+            let reason = format!("is no text: it has a zero byte (at {at} of the piece at hand)");
+            return Err(TextError::file(path, reason));
+        }
+        // A character cut in two waits for its rest, unless there is none.
+        let whole = if n == 0 { bytes.len() } else { complete(&bytes) };
+        if whole > 0 {
+            sink(&String::from_utf8_lossy(&bytes[..whole]))?;
+            bytes.drain(..whole);
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        first = false;
+    }
+}
+
+/// How many bytes stand before a character that may still be going on.
+fn complete(bytes: &[u8]) -> usize {
+    let from = bytes.len().saturating_sub(3);
+    for at in (from..bytes.len()).rev() {
+        let needed = match bytes[at] {
+            0x00..=0x7F => 1,
+            0x80..=0xBF => continue,
+            0xC0..=0xDF => 2,
+            0xE0..=0xEF => 3,
+            _ => 4,
+        };
+        return if at + needed > bytes.len() { at } else { bytes.len() };
+    }
+    bytes.len()
+}
+
+/// Refuses what is not text, by its beginning.
+fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
+    let wrong = |reason: &str| Err(TextError::file(path, reason));
+    if bytes.is_empty() {
+        return wrong("is empty: there is nothing to learn from or to test on");
+    }
+    if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
+        return wrong("is UTF-16: convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)");
+    }
+    let head = &bytes[..complete(bytes).min(64 << 10)];
+    let invalid: usize = head.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    if head.contains(&0) || invalid * MOST_INVALID > head.len() {
+        return wrong("is a binary file, not text (text is read as UTF-8)");
+    }
+    Ok(())
+}
+
+/// The `text` column, row by row. A row that does not end its line has it ended.
+fn read_parquet(
+    path: &Path,
+    read: &mut dyn FnMut(u64),
+    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let wrong = |e: &dyn std::fmt::Display| {
+        TextError::file(path, format!("cannot be read as parquet: {}", first_line(e)))
+    };
+    let file = File::open(path).map_err(TextError::io("cannot read the text", path))?;
+    let reader = SerializedFileReader::new(file).map_err(|e| wrong(&e))?;
+    let schema = reader.metadata().file_metadata().schema();
+    let columns: Vec<_> = schema.get_fields().iter().map(|f| f.name().to_string()).collect();
+    let Some(column) = schema.get_fields().iter().find(|field| field.name() == "text") else {
+        let reason = format!("has no column called text; it has {}", columns.join(", "));
+        return Err(TextError::file(path, reason));
+    };
+    let wanted = parquet::schema::types::Type::group_type_builder(schema.name())
+        .with_fields(vec![column.clone()])
+        .build()
+        .map_err(|e| wrong(&e))?;
+    let mut any = false;
+    for group in 0..reader.num_row_groups() {
+        let rows = reader.get_row_group(group).map_err(|e| wrong(&e))?;
+        let packed = rows.metadata().total_byte_size().max(0) as u64;
+        for row in rows.get_row_iter(Some(wanted.clone())).map_err(|e| wrong(&e))? {
+            let row = row.map_err(|e| wrong(&e))?;
+            let text = match row.get_column_iter().next() {
+                Some((_, Field::Str(text))) => Cow::from(text),
+                // Written without saying that it is text.
+                Some((_, Field::Bytes(bytes))) => String::from_utf8_lossy(bytes.data()),
+                Some((_, Field::Null)) | None => continue,
+                Some(_) => return Err(TextError::file(path, "its column text is no text")),
+            };
+            any = true;
+            sink(&text)?;
+            if !text.ends_with('\n') {
+                sink("\n")?;
+            }
+        }
+        read(packed);
+    }
+    if !any {
+        return Err(TextError::file(path, "is empty: it has no row with text"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn text_of(path: &Path) -> Result<String, String> {
+        let mut all = String::new();
+        let mut sink = |text: &str| {
+            all += text;
+            Ok(())
+        };
+        read(path, &mut |_| {}, &mut sink).map_err(|e| e.to_string())?;
+        Ok(all)
+    }
+
+    #[test]
+    fn packed_files_hold_the_same_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "Ein Wörterbuch 戦場 \n".repeat(100_000);
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("a.txt"), &text).unwrap();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(text.as_bytes()).unwrap();
+        std::fs::write(at("a.txt.gz"), gz.finish().unwrap()).unwrap();
+        std::fs::write(at("a.txt.zst"), zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
+        for name in ["a.txt", "a.txt.gz", "a.txt.zst"] {
+            assert!(text_of(&at(name)).unwrap() == text, "{name}");
+        }
+        std::fs::write(at("cut.txt.gz"), &std::fs::read(at("a.txt.gz")).unwrap()[..500]).unwrap();
+        std::fs::write(at("cut.txt.zst"), &std::fs::read(at("a.txt.zst")).unwrap()[..50]).unwrap();
+        for name in ["cut.txt.gz", "cut.txt.zst"] {
+            assert!(text_of(&at(name)).unwrap_err().contains(name));
+        }
+    }
+
+    #[test]
+    fn what_is_no_utf8_is_replaced_wherever_it_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        let padding = "x".repeat(READ - 2);
+        for bytes in [
+            &b"\xE6\x88\xA6 ok"[..],
+            b"a\xFFb\xC3(c",
+            b"\xE6\x88 cut",
+            b"\xF0\x9F\x98\x80!",
+            b"ends \xE6\x88",
+        ] {
+            let all = [padding.as_bytes(), bytes].concat();
+            std::fs::write(&path, &all).unwrap();
+            assert!(text_of(&path).unwrap() == String::from_utf8_lossy(&all), "{bytes:?}");
+        }
+        std::fs::write(&path, "\u{feff}text").unwrap();
+        assert_eq!(text_of(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        let noise: Vec<u8> =
+            (0..100_000u32).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 24) as u8 | 1).collect();
+        let late = [&[b'a'; 2 * READ][..], b"\0"].concat();
+        for (bytes, part) in [
+            (&b""[..], "empty"),
+            (b"\x7fELF\0\0\0", "binary"),
+            (&noise, "binary"),
+            (b"\xFF\xFEh\0i\0", "UTF-16"),
+            (&late, "zero byte"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = text_of(&path).unwrap_err();
+            assert!(error.contains(part) && error.contains("a.txt"), "{error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+        let parquet = folder.path().join("a.parquet");
+        std::fs::write(&parquet, "PAR1 not really").unwrap();
+        assert!(text_of(&parquet).unwrap_err().contains("parquet"));
+    }
+
+    #[test]
+    fn a_folder_is_its_texts_or_the_part_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = |part| {
+            find(folder.path(), part).map_err(|e| e.to_string()).map(|files| {
+                let names = files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into());
+                names.collect::<Vec<String>>()
+            })
+        };
+        assert!(names(Part::Train).unwrap_err().contains("no text in it"));
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        for name in ["b.txt", "a.md", "sub/c.raw.gz", ".hidden.txt", "picture.png"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        assert_eq!(names(Part::Test).unwrap(), ["a.md", "b.txt", "c.raw.gz"]);
+        for name in ["wiki.train.tokens", "wiki.valid.tokens"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        assert_eq!(names(Part::Train).unwrap(), ["wiki.train.tokens"]);
+        assert_eq!(names(Part::Valid).unwrap(), ["wiki.valid.tokens"]);
+        assert!(names(Part::Test).unwrap_err().contains("test"));
+        assert!(find(&folder.path().join("gone"), Part::Train).is_err());
+    }
+}

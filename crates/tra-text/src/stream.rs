@@ -1,0 +1,88 @@
+//! Tokens to text as they come, without half characters.
+
+use crate::tokenizer::Tokenizer;
+
+/// Text of tokens that arrive one by one.
+///
+/// ```
+/// use tra_text::{TextStream, Tokenizer};
+///
+/// let tokenizer = Tokenizer::open("bytes")?;
+/// let mut stream = TextStream::new(&tokenizer);
+/// let parts: Vec<String> = "aé".bytes().map(|byte| stream.push(byte.into())).collect();
+/// assert_eq!(parts, ["a", "", "é"]);
+/// # Ok::<(), tra_text::TextError>(())
+/// ```
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    /// Tokens since the last place where nothing was left over, and how much of their text is out.
+    tokens: Vec<u32>,
+    given: usize,
+}
+
+/// Tokens are forgotten after so many, once their text is out; a tokenizer that joins tokens with
+/// spaces needs a few of them to know where it stands.
+const KEPT: usize = 64;
+
+impl<'a> TextStream<'a> {
+    /// Nothing yet.
+    pub fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, tokens: Vec::new(), given: 0 }
+    }
+
+    /// Takes up a token; gives the text that is now complete.
+    pub fn push(&mut self, token: u32) -> String {
+        self.tokens.push(token);
+        let bytes = self.tokenizer.decode(&self.tokens);
+        let given = self.given.min(bytes.len());
+        let new = &bytes[given..];
+        // An unfinished character waits: as bytes without their end, or as the sign for it.
+        let whole = match std::str::from_utf8(new) {
+            Ok(text) if text.ends_with('\u{fffd}') => 0,
+            Ok(text) => text.len(),
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => new.len(),
+        };
+        let text = String::from_utf8_lossy(&new[..whole]).into_owned();
+        self.given = given + whole;
+        if self.given == bytes.len() && self.tokens.len() >= 2 * KEPT {
+            self.tokens.drain(..self.tokens.len() - KEPT);
+            self.given = self.tokenizer.decode(&self.tokens).len();
+        }
+        text
+    }
+
+    /// What is left over at the end: an unfinished character becomes U+FFFD.
+    pub fn finish(self) -> String {
+        let bytes = self.tokenizer.decode(&self.tokens);
+        String::from_utf8_lossy(&bytes[self.given.min(bytes.len())..]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_gives_the_whole_text() {
+        let text = "A 👩‍👩‍👧 family — 戦場の, naïve\r\n\t code() {}\n".repeat(20);
+        let json = Tokenizer::learn([text.clone()].into_iter(), 300).unwrap();
+        let learned = Tokenizer::from_record(&json).unwrap();
+        for tokenizer in
+            [Tokenizer::open("gpt2").unwrap(), Tokenizer::open("bytes").unwrap(), learned]
+        {
+            let mut stream = TextStream::new(&tokenizer);
+            let mut all = String::new();
+            for token in tokenizer.encode(&text).unwrap() {
+                let part = stream.push(token);
+                assert!(!part.contains('\u{fffd}'), "{part:?}");
+                all += &part;
+            }
+            all += &stream.finish();
+            assert_eq!(all, text);
+        }
+        let bytes = Tokenizer::open("bytes").unwrap();
+        let mut stream = TextStream::new(&bytes);
+        assert_eq!([0xE6, 0x88].map(|b| stream.push(b)).concat() + &stream.finish(), "\u{fffd}");
+    }
+}

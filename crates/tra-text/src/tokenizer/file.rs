@@ -1,0 +1,136 @@
+//! A Hugging Face `tokenizer.json`.
+
+use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
+
+use crate::error::{TextError, first_line};
+
+/// Names under which published tokenizers have the end of a document.
+const ENDS: [&str; 7] =
+    ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>", "<s>"];
+
+pub(super) struct FileTokenizer {
+    inner: Tokenizer,
+    json: String,
+    vocab: usize,
+    end_of_text: Option<u32>,
+}
+
+impl std::fmt::Debug for FileTokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileTokenizer({} tokens)", self.vocab)
+    }
+}
+
+impl FileTokenizer {
+    pub(super) fn parse(name: &str, json: String) -> Result<Self, TextError> {
+        let wrong = |reason: String| TextError::Tokenizer { name: name.into(), reason };
+        let mut inner: Tokenizer = json.parse().map_err(|e| wrong(first_line(&e)))?;
+        // Settings for other uses than ours: every text is taken whole and as it is.
+        inner.with_truncation(None).map_err(|e| wrong(first_line(&e)))?;
+        inner.with_padding(None);
+        // One more than the largest token, for some leave gaps.
+        let largest = inner.get_vocab(true).values().copied().max();
+        let vocab = largest.ok_or_else(|| wrong("it has no tokens".into()))? as usize + 1;
+        let end_of_text = ENDS.iter().find_map(|name| inner.token_to_id(name));
+        Ok(Self { inner, json, vocab, end_of_text })
+    }
+
+    pub(super) fn json(&self) -> &str {
+        &self.json
+    }
+
+    pub(super) fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    pub(super) fn end_of_text(&self) -> Option<u32> {
+        self.end_of_text
+    }
+
+    /// It fails for a word that a tokenizer without an unknown token does not know.
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let encoded = self.inner.encode_fast(text, false);
+        let encoded = encoded.map_err(|e| TextError::Tokenizer {
+            name: "tokenizer.json".into(),
+            reason: format!("it cannot encode the text: {}", first_line(&e)),
+        })?;
+        Ok(encoded.get_ids().to_vec())
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32]) -> String {
+        self.inner.decode(tokens, true).unwrap_or_default()
+    }
+}
+
+/// Behind the last line break of a run of them: a piece is made of whole lines. For most tokenizers
+/// that changes no token; where a word may reach from one line to the next it is what we define.
+pub(super) fn cut(text: &str) -> Option<usize> {
+    let mut after: Option<(usize, char)> = None;
+    for (at, c) in text.char_indices().rev() {
+        if let Some((place, next)) = after
+            && c == '\n'
+            && !next.is_whitespace()
+        {
+            return Some(place);
+        }
+        after = Some((at, c));
+    }
+    None
+}
+
+pub(super) fn learn(
+    texts: impl Iterator<Item = String> + Send,
+    vocab: usize,
+) -> Result<String, TextError> {
+    let wrong = |e: &dyn std::fmt::Display| TextError::Tokenizer {
+        name: "learning".into(),
+        reason: first_line(e),
+    };
+    let end = AddedToken::from(ENDS[0], true);
+    let mut trainer = BpeTrainerBuilder::new()
+        .vocab_size(vocab)
+        .min_frequency(2)
+        .show_progress(false)
+        .special_tokens(vec![end])
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    let split = ByteLevel::new(false, true, true);
+    let mut tokenizer = TokenizerBuilder::new()
+        .with_model(BPE::default())
+        .with_normalizer(None::<tokenizers::NormalizerWrapper>)
+        .with_pre_tokenizer(Some(split))
+        .with_post_processor(Some(split))
+        .with_decoder(Some(split))
+        .build()
+        .map_err(|e| wrong(&e))?;
+    tokenizer.train(&mut trainer, texts).map_err(|e| wrong(&e))?;
+    tokenizer.to_string(false).map_err(|e| wrong(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_learned_tokenizer_has_every_byte_and_the_size_asked_for() {
+        let text = "the cat sat on the mat and the cat sat on the hat ".repeat(20);
+        let json = learn([text.clone()].into_iter(), 270).unwrap();
+        let tokenizer = FileTokenizer::parse("here", json.clone()).unwrap();
+        assert_eq!(tokenizer.vocab(), 270);
+        assert_eq!(tokenizer.end_of_text(), Some(0));
+        assert!(tokenizer.encode(&text).unwrap().len() < text.len() * 3 / 4);
+        for text in ["the cat", "\u{0}\u{1f600} 戦場\r\n\t  x"] {
+            assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
+        }
+        assert_eq!(learn([text].into_iter(), 270).unwrap(), json, "the same every time");
+    }
+
+    #[test]
+    fn pieces_are_whole_lines() {
+        assert_eq!(cut("one\ntwo\n\nthree"), Some(9));
+        assert_eq!(cut("one\ntwo\n\n"), Some(4));
+        assert_eq!(cut("one two"), None);
+    }
+}

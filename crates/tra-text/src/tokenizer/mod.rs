@@ -1,0 +1,170 @@
+//! Tokenizers: text to numbers and back.
+
+mod bytes;
+mod file;
+mod gpt2;
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::TextError;
+
+/// Text to tokens and back.
+#[derive(Debug)]
+pub struct Tokenizer(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Gpt2,
+    Bytes,
+    File(Box<file::FileTokenizer>),
+}
+
+const GPT2: &str = "gpt2";
+const BYTES: &str = "bytes";
+
+impl Tokenizer {
+    /// `gpt2`, `bytes`, or the path of a `tokenizer.json`.
+    pub fn open(name: &str) -> Result<Self, TextError> {
+        match name {
+            GPT2 => Ok(Self(Kind::Gpt2)),
+            BYTES => Ok(Self(Kind::Bytes)),
+            _ if !Path::new(name).exists() => Err(TextError::UnknownTokenizer(name.into())),
+            _ => {
+                let json = std::fs::read_to_string(name)
+                    .map_err(TextError::io("cannot read the tokenizer", Path::new(name)))?;
+                Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json)?))))
+            }
+        }
+    }
+
+    /// The tokenizer behind a [`record`](Self::record).
+    pub fn from_record(record: &str) -> Result<Self, TextError> {
+        match record {
+            GPT2 => Ok(Self(Kind::Gpt2)),
+            BYTES => Ok(Self(Kind::Bytes)),
+            json => {
+                let name = "the tokenizer kept with the model";
+                Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json.into())?))))
+            }
+        }
+    }
+
+    /// Learns a tokenizer of byte pairs from texts and gives it as the text of a
+    /// `tokenizer.json`, split into words as GPT-2's, with `<|endoftext|>` as its first token.
+    pub fn learn(
+        texts: impl Iterator<Item = String> + Send,
+        vocab: usize,
+    ) -> Result<String, TextError> {
+        file::learn(texts, vocab)
+    }
+
+    /// All that is needed to make it again, wherever: what a checkpoint keeps. A name for those
+    /// that are built in, the whole `tokenizer.json` for others.
+    pub fn record(&self) -> &str {
+        match &self.0 {
+            Kind::Gpt2 => GPT2,
+            Kind::Bytes => BYTES,
+            Kind::File(file) => file.json(),
+        }
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> String {
+        match &self.0 {
+            Kind::Gpt2 | Kind::Bytes => self.record().into(),
+            Kind::File(_) => format!("tokenizer.json ({} tokens)", self.vocab()),
+        }
+    }
+
+    /// Another tokenizer has another fingerprint.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        Sha256::digest(self.record()).into()
+    }
+
+    /// How many tokens there are.
+    pub fn vocab(&self) -> usize {
+        match &self.0 {
+            Kind::Gpt2 => gpt2::VOCAB,
+            Kind::Bytes => bytes::VOCAB,
+            Kind::File(file) => file.vocab(),
+        }
+    }
+
+    /// The token between two documents, if it has one.
+    pub fn end_of_text(&self) -> Option<u32> {
+        match &self.0 {
+            Kind::Gpt2 => Some(gpt2::END_OF_TEXT),
+            Kind::Bytes => Some(bytes::END_OF_TEXT),
+            Kind::File(file) => file.end_of_text(),
+        }
+    }
+
+    /// The tokens of a text. Nothing is added at its ends.
+    ///
+    /// Only a `tokenizer.json` can fail, for a word it does not know and has no token for.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        match &self.0 {
+            Kind::Gpt2 => Ok(gpt2::encode(text)),
+            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Kind::File(file) => file.encode(text),
+        }
+    }
+
+    /// The text of tokens, as bytes: a token may end in the middle of a character. Tokens outside
+    /// the vocabulary, and [`end_of_text`](Self::end_of_text), stand for nothing.
+    pub fn decode(&self, tokens: &[u32]) -> Vec<u8> {
+        match &self.0 {
+            Kind::Gpt2 => gpt2::decode(tokens),
+            Kind::Bytes => tokens.iter().filter_map(|t| u8::try_from(*t).ok()).collect(),
+            Kind::File(file) => file.decode(tokens).into_bytes(),
+        }
+    }
+
+    /// The last place in `text` where it may be cut so that its parts have the tokens of the whole.
+    pub(crate) fn cut(&self, text: &str) -> Option<usize> {
+        match &self.0 {
+            Kind::Gpt2 => gpt2::cut(text),
+            Kind::Bytes => (!text.is_empty()).then_some(text.len()),
+            Kind::File(_) => file::cut(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_enough_to_make_it_again() {
+        let json = Tokenizer::learn(["hello hello world".to_string()].into_iter(), 280).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        std::fs::write(&path, json).unwrap();
+        for name in ["gpt2", "bytes", path.to_str().unwrap()] {
+            let tokenizer = Tokenizer::open(name).unwrap();
+            let again = Tokenizer::from_record(tokenizer.record()).unwrap();
+            let tokens = tokenizer.encode("hello, wörld").unwrap();
+            assert_eq!(again.encode("hello, wörld").unwrap(), tokens, "{name}");
+            assert_eq!(again.vocab(), tokenizer.vocab());
+            assert_eq!(again.fingerprint(), tokenizer.fingerprint());
+            assert_eq!(tokenizer.decode(&tokens), "hello, wörld".as_bytes());
+            assert!(tokenizer.end_of_text().is_some());
+        }
+    }
+
+    #[test]
+    fn strangers_are_named_in_one_line() {
+        let error = Tokenizer::open("gpt5").unwrap_err().to_string();
+        assert!(error.contains("gpt5") && error.contains("bytes"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        for text in ["", "{}", "not json", "{\"model\": {\"type\": \"BPE\"}}"] {
+            std::fs::write(&path, text).unwrap();
+            let error = Tokenizer::open(path.to_str().unwrap()).unwrap_err().to_string();
+            assert!(error.contains("tokenizer.json: no tokenizer"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}
