@@ -58,7 +58,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let run = RunDir::open(&cell.path)?;
         let task = cell.config.task.build()?;
         let (step, decoder) = run.newest_model(&device, show::warn)?;
-        let trained = cell.config.train_lengths(task.as_ref()).to;
+        let trained = cell.config.train_lengths().to;
         let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
         let far = FAR.map(|(times, sequences)| ("iid", times * trained, sequences));
         let mut results = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
         let names: Vec<_> = cells.iter().map(|c| c.config.model.attention.name()).collect();
         assert_eq!(names, ["tra", "rope"]);
         let task = cells[0].config.task.build().unwrap();
-        let trained = cells[0].config.train_lengths(task.as_ref()).to;
+        let trained = cells[0].config.train_lengths().to;
         assert!(FAR.iter().all(|(times, _)| task.check_length(times * trained).is_ok()));
     }
 }

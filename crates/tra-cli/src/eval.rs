@@ -59,16 +59,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let run = RunDir::open(&args.run)?;
     let config = run.config()?;
+    show::open_text(&config)?;
     let task = config.task.build()?;
     let wanted = if args.best { Some(run.best_step()?) } else { args.checkpoint };
     let (step, decoder) = match wanted {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, show::warn)?,
     };
-    let splits = if args.split.is_empty() { config.eval_splits(task.as_ref()) } else { args.split };
+    let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
     let mut results = Vec::new();
     for split in splits {
-        let own = config.split_lengths(task.as_ref(), &split)?;
+        let own = config.split_lengths(&split)?;
         let lengths = if args.lengths.is_empty() { vec![own] } else { args.lengths.clone() };
         for lengths in lengths {
             let spinner = show::spinner(format!("{split} at {lengths}"));
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     run.merge_evaluation(&evaluation)?;
     match args.json {
         true => show::print(&format!("{}\n", serde_json::to_string_pretty(&evaluation)?))?,
-        false => show::print(&show::results_table(&evaluation.results))?,
+        false => show::print(&show::results_table(&evaluation.results, config.task.measure()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,8 +3,12 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod bench;
+mod data;
 mod demo;
 mod eval;
+mod generate;
+mod model;
+mod perplexity;
 mod report;
 mod show;
 mod sweep;
@@ -30,10 +34,13 @@ enum Command {
     Demo(demo::Args),
     Train(Box<train::Args>),
     Eval(eval::Args),
+    Perplexity(perplexity::Args),
+    Generate(generate::Args),
     Report(report::Args),
     Sweep(sweep::Args),
     Tasks(tasks::TasksArgs),
     Sample(tasks::SampleArgs),
+    Data(data::Args),
     Verify(verify::Args),
     Bench(bench::Args),
     #[command(hide = true)]
@@ -53,10 +60,13 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(args),
+        Command::Perplexity(args) => perplexity::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Report(args) => report::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Tasks(args) => tasks::tasks(args),
         Command::Sample(args) => tasks::sample(args),
+        Command::Data(args) => data::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Bench(args) => bench::run(args),
         Command::BenchWorker => bench::worker(),

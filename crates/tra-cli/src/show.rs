@@ -1,6 +1,7 @@
 //! Progress and tables, the same for every command.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -8,6 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tra_lab::config::RunConfig;
 use tra_lab::records::{EvalResult, EvaluationRecord, StepRecord};
 use tra_lab::train::{Observer, Pace};
+use tra_tasks::text::OpenText;
+use tra_tasks::{Measure, TaskConfig};
 
 /// Prints, and is content when nobody reads on (`tra … | head`).
 pub fn print(text: &str) -> Result<()> {
@@ -32,10 +35,130 @@ pub fn spinner(message: String) -> ProgressBar {
     spinner
 }
 
+/// Opens the text of a run that learns from one, with a bar where it has to be tokenised first.
+pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
+    let TaskConfig::Text(text) = &config.task else { return Ok(None) };
+    let mut bar = Bytes::new("tokenising");
+    let opened = text.open(&mut |path, done| bar.show(&file_name(path), done.read, done.of));
+    bar.finish();
+    Ok(Some(opened?))
+}
+
+/// The last part of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
+}
+
+/// A bar over bytes: on a terminal; elsewhere a line now and then for what takes long.
+pub struct Bytes {
+    verb: &'static str,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Bytes {
+    pub fn new(verb: &'static str) -> Self {
+        Self { verb, bar: None, last_line: Instant::now() }
+    }
+
+    pub fn show(&mut self, name: &str, done: u64, of: u64) {
+        if !std::io::stderr().is_terminal() {
+            if self.last_line.elapsed() > Duration::from_secs(5) {
+                eprintln!("{} {name}: {} of {}", self.verb, bytes(done), bytes(of));
+                self.last_line = Instant::now();
+            }
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let template = "{prefix} {bar:24} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
+            let style = ProgressStyle::with_template(template);
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(of).with_style(style)
+        });
+        bar.set_prefix(format!("{} {name}", self.verb));
+        bar.set_length(of);
+        bar.set_position(done);
+    }
+
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// How far something countable has come; like [`Bytes`].
+pub struct Counting {
+    label: String,
+    of: u64,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Counting {
+    pub fn new(label: String, of: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {eta} left");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(of).with_prefix(label.clone()).with_style(style)
+        });
+        Self { label, of, bar, last_line: Instant::now() }
+    }
+
+    pub fn show(&mut self, done: u64) {
+        match &self.bar {
+            Some(bar) => bar.set_position(done),
+            None if self.last_line.elapsed() > Duration::from_secs(10) => {
+                eprintln!("{} {}/{}", self.label, thousands(done), thousands(self.of));
+                self.last_line = Instant::now();
+            }
+            None => {}
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A number with commas.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes in the unit that suits them.
+pub fn bytes(number: u64) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units.into_iter().find(|(_, size)| number >= *size);
+    unit.map_or(format!("{number} B"), |(unit, size)| {
+        format!("{:.1} {unit}", number as f64 / size as f64)
+    })
+}
+
+/// Seconds, minutes or hours, whichever suits.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
 /// A bar on a terminal, plain lines elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
     label: String,
+    measure: Measure,
     steps: u64,
     first: u64,
     last_line: Instant,
@@ -44,10 +167,11 @@ pub struct Progress {
 impl Progress {
     pub fn new(config: &RunConfig, first: u64) -> Self {
         let attention = config.model.attention.name();
-        Self::labelled(attention.into(), config.steps, first)
+        Self::labelled(attention.into(), config, first)
     }
 
-    pub fn labelled(label: String, steps: u64, first: u64) -> Self {
+    pub fn labelled(label: String, config: &RunConfig, first: u64) -> Self {
+        let (steps, measure) = (config.steps, config.task.measure());
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
                 ProgressStyle::with_template("{prefix} {bar:16} {pos}/{len} {msg} {eta} left")
@@ -58,7 +182,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Self { bar, label, steps, first, last_line: Instant::now() }
+        Self { bar, label, measure, steps, first, last_line: Instant::now() }
     }
 
     pub fn finish(&self) {
@@ -98,9 +222,13 @@ impl Observer for Progress {
     }
 
     fn evaluated(&mut self, record: &EvaluationRecord) {
-        let exact = |r: &EvalResult| format!("{} {}", r.split, percent(r.exact_match));
-        let all: Vec<String> = record.results.iter().map(exact).collect();
-        let text = format!("{} step {}: exact match {}", self.label, record.step, all.join(", "));
+        let (name, of): (_, fn(&EvalResult) -> String) = match self.measure {
+            Measure::ExactMatch => ("exact match", |r| percent(r.exact_match)),
+            Measure::Perplexity => ("perplexity", |r| format!("{:.2}", r.loss.exp())),
+        };
+        let all = record.results.iter().map(|r| format!("{} {}", r.split, of(r)));
+        let all = all.collect::<Vec<_>>().join(", ");
+        let text = format!("{} step {}: {name} {all}", self.label, record.step);
         match &self.bar {
             Some(bar) => bar.println(text),
             None => eprintln!("{text}"),
@@ -118,34 +246,48 @@ pub fn percent(share: f64) -> String {
 }
 
 /// One line a split and length.
-pub fn results_table(results: &[EvalResult]) -> String {
-    let mut text = format!(
-        "{:<10} {:>11} {:>9} {:>9} {:>16} {:>9} {:>9}\n",
-        "split", "length", "sequences", "exact", "95% interval", "token err", "loss"
-    );
+pub fn results_table(results: &[EvalResult], measure: Measure) -> String {
+    let text = measure == Measure::Perplexity;
+    let mut table = match text {
+        true => format!(
+            "{:<10} {:>11} {:>9} {:>10} {:>18} {:>9}\n",
+            "split", "window", "windows", "perplexity", "95% interval", "loss"
+        ),
+        false => format!(
+            "{:<10} {:>11} {:>9} {:>9} {:>16} {:>9} {:>9}\n",
+            "split", "length", "sequences", "exact", "95% interval", "token err", "loss"
+        ),
+    };
     for r in results {
         let length = match r.shortest == r.length {
             true => r.length.to_string(),
             false => format!("{}..{}", r.shortest, r.length),
         };
-        let [low, high] = r.exact_match_interval.map(|x| 100.0 * x);
-        text += &format!(
-            "{:<10} {:>11} {:>9} {:>9} {:>16} {:>9} {:>9.4}\n",
-            r.split,
-            length,
-            r.sequences,
-            percent(r.exact_match),
-            format!("{low:.1}..{high:.1}%"),
-            percent(r.token_error),
-            r.loss
-        );
+        table += &format!("{:<10} {length:>11} {:>9} ", r.split, r.sequences);
+        if text {
+            let [low, high] = r.loss_interval.map(f64::exp);
+            let interval = format!("{low:.2}..{high:.2}");
+            table += &format!("{:>10.2} {interval:>18} {:>9.4}\n", r.loss.exp(), r.loss);
+        } else {
+            let [low, high] = r.exact_match_interval.map(|x| 100.0 * x);
+            let interval = format!("{low:.1}..{high:.1}%");
+            let (exact, error) = (percent(r.exact_match), percent(r.token_error));
+            table += &format!("{exact:>9} {interval:>16} {error:>9} {:>9.4}\n", r.loss);
+        }
     }
-    text
+    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
+        assert_eq!([12, 2048, 3 << 30].map(bytes), ["12 B", "2.0 KiB", "3.0 GiB"]);
+        assert_eq!([5.0, 600.0, 36_000.0].map(duration), ["5 s", "10 min", "10.0 h"]);
+    }
 
     #[test]
     fn percent_never_rounds_up_to_all_or_down_to_nothing() {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use tra_lab::gather::Shown;
+use tra_tasks::{Measure, TaskConfig};
 use tra_lab::records::EvalResult;
 use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
@@ -71,7 +72,7 @@ pub fn one(
     interrupted: &AtomicBool,
 ) -> Result<Done> {
     let name = cell.path.file_name().unwrap_or_default().to_string_lossy();
-    let mut progress = Progress::labelled(format!("{number} {name}"), cell.config.steps, 0);
+    let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config, 0);
     let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
     progress.finish();
     let done = done?;
@@ -102,12 +103,12 @@ fn finish(sweep: &SweepConfig, all: &[Cell]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Exact match, mean and deviation over seeds: one line a task, split and length, and one column a
+/// Exact match, or perplexity for text, mean and deviation over seeds: one line a task, split and length, and one column a
 /// mechanism.
 pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
     let mut mechanisms: Vec<&str> = Vec::new();
     let mut lines: Vec<(String, String, usize)> = Vec::new();
-    let task = |cell: &Cell| cell.config.task.build().map_or("", |task| task.name());
+    let task = |cell: &Cell| cell.config.task.name();
     for (cell, results) in rows {
         let mechanism = cell.config.model.attention.name();
         if !mechanisms.contains(&mechanism) {
@@ -136,24 +137,29 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
                 .filter(|(cell, _)| of(cell))
                 .flat_map(|(_, results)| results)
                 .filter(|r| r.split == *split && r.length == *length)
-                .map(|r| r.exact_match)
+                .map(|r| if name == "text" { r.loss.exp() } else { r.exact_match })
                 .collect();
-            text += &format!(" {:>16}", mean_and_deviation(&exact));
+            let measure = TaskConfig::by_name(name).map_or(Measure::ExactMatch, |t| t.measure());
+            text += &format!(" {:>16}", mean_and_deviation(&exact, measure));
         }
         text.push('\n');
     }
     text
 }
 
-fn mean_and_deviation(values: &[f64]) -> String {
+fn mean_and_deviation(values: &[f64], measure: Measure) -> String {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
+    let (scale, shown) = match measure {
+        Measure::ExactMatch => (100.0, show::percent(mean)),
+        Measure::Perplexity => (1.0, format!("{mean:.2}")),
+    };
     match values.len() {
         0 => "-".into(),
-        1 => show::percent(mean),
+        1 => shown,
         _ => {
             let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-            format!("{} ± {:.1}", show::percent(mean), 100.0 * variance.sqrt())
+            format!("{shown} ± {:.1}", scale * variance.sqrt())
         }
     }
 }

@@ -35,6 +35,19 @@ pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
             })).collect::<Vec<_>>(),
         }));
     }
+    // Text has no samples of its own, and so nothing to build.
+    let about = tra_tasks::text::ABOUT;
+    text += &format!("text: {about}\n");
+    for split in tra_tasks::text::SPLITS {
+        let lengths = format!("{} tokens", split.to);
+        text += &format!("  {:<10} {lengths:<18} {}\n", split.name, split.about);
+    }
+    all.push(json!({
+        "name": "text", "about": about, "vocab": null, "unit": "tokens",
+        "splits": tra_tasks::text::SPLITS.iter().map(|s| json!({
+            "name": s.name, "about": s.about, "from": s.from, "to": s.to,
+        })).collect::<Vec<_>>(),
+    }));
     show::print(&if args.json { format!("{:#}\n", json!({ "tasks": all })) } else { text })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -46,6 +59,7 @@ Examples:
   tra sample flipflop --length 16 --count 3
   tra sample copy --length 5 --set task.alphabet=26
   tra sample addition --split 21-40
+  tra sample text --length 16 --set task.text=wiki.test.tokens
 
 Answers, the tokens a model is scored on, stand in [brackets].")]
 pub struct SampleArgs {
@@ -84,7 +98,7 @@ pub fn sample(args: SampleArgs) -> Result<ExitCode> {
     let task = config.task.build()?;
     let lengths = match args.length {
         Some(lengths) => lengths,
-        None => config.split_lengths(task.as_ref(), &args.split)?,
+        None => config.split_lengths(&args.split)?,
     };
     let mut all = Vec::new();
     for index in 0..args.count {

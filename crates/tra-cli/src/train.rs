@@ -10,7 +10,9 @@ use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
 use tra_lab::gather::Shown;
 use tra_lab::run_dir::RunDir;
-use tra_lab::train::{End, train};
+use tra_lab::train::{self, End, Forecast, train};
+use tra_nn::device::Device;
+use tra_tasks::text::OpenText;
 
 use crate::show::{self, Progress};
 
@@ -25,6 +27,9 @@ Examples:
   tra train --task copy --set task.alphabet=26 --length 1..50 --attention rope --out runs/copy
   tra train --config configs/quick.toml --seed 2 --out runs/quick-2
   tra train --resume runs/ff --steps 600
+  tra train --text wiki.train.tokens --valid wiki.valid.tokens --length 128 \\
+      --batch 16 --accumulate 4 --steps 2000 --eval-every 200 --out runs/wiki
+  tra train --text books/ --tokenizer bytes --out runs/books --dry-run
 
 `tra tasks` lists the tasks; docs/runs.md describes the run directory and every setting.")]
 pub struct Args {
@@ -43,6 +48,10 @@ pub struct Args {
     #[command(flatten)]
     settings: Settings,
 
+    /// Say what the run would cost: parameters, memory, tokens, and time by three steps; then stop
+    #[arg(long, conflicts_with = "resume")]
+    dry_run: bool,
+
     /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
     #[arg(long, default_value = "flex")]
     device: String,
@@ -51,9 +60,18 @@ pub struct Args {
 /// Flags that stand for settings.
 #[derive(clap::Args, Clone, Default)]
 pub struct Settings {
-    /// What to learn: see `tra tasks`
+    /// What to learn: see `tra tasks` [default: flipflop, or text where there is --text]
     #[arg(long, help_heading = "Settings")]
     task: Option<String>,
+    /// Text to learn from: a file or a folder; plain, .gz, .zst, or parquet
+    #[arg(long, help_heading = "Settings", value_name = "PATH")]
+    text: Option<String>,
+    /// Held-out text [default: the folder's own, or the last 5% of the text]
+    #[arg(long, help_heading = "Settings", value_name = "PATH")]
+    valid: Option<String>,
+    /// gpt2, bytes, or the path of a tokenizer.json [default: gpt2]
+    #[arg(long, help_heading = "Settings")]
+    tokenizer: Option<String>,
     /// The mechanism: tra, rope, alibi, nope, fox, cope, tra-threshold, …
     #[arg(long, help_heading = "Settings")]
     attention: Option<String>,
@@ -69,6 +87,9 @@ pub struct Settings {
     /// Heads, in place of the size's
     #[arg(long, help_heading = "Settings")]
     heads: Option<i64>,
+    /// One table for embedding and output
+    #[arg(long, help_heading = "Settings")]
+    tied: bool,
     /// Training lengths: 512, or a range as 1..50 [default: the task's]
     #[arg(long, help_heading = "Settings")]
     length: Option<Lengths>,
@@ -132,13 +153,17 @@ impl Settings {
         let float = |x: Option<f64>| x.map(Value::from);
         let all = [
             // A name first: it clears the settings of the task or mechanism before.
-            ("task.name", text(&self.task)),
+            ("task.name", text(&self.task).or_else(|| self.text.as_ref().map(|_| "text".into()))),
+            ("task.text", text(&self.text)),
+            ("task.valid", text(&self.valid)),
+            ("task.tokenizer", text(&self.tokenizer)),
             ("model.attention.name", text(&self.attention)),
             ("model.size", text(&self.size)),
             ("model.layers", int(self.layers)),
             ("model.width", int(self.width)),
             ("model.heads", int(self.heads)),
             ("model.dropout", float(self.dropout)),
+            ("model.tied", self.tied.then(|| Value::from(true))),
             ("model.dropout_placement", text(&self.dropout_placement)),
             ("length", self.length.map(|l| Value::from(l.to_string()))),
             ("batch", int(self.batch)),
@@ -173,6 +198,38 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
+/// What a run would cost.
+fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
+    let count = 3;
+    let spinner = show::spinner(format!("step 1 of {count}"));
+    let told = |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
+    let forecast = train::forecast(config, device, count, told);
+    spinner.finish_and_clear();
+    let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;
+    let mut lines = vec![("parameters", show::thousands(parameters as u64))];
+    let state = show::bytes(state_bytes);
+    lines.push(("memory", format!("{state} for weights, gradients and the optimizer's moments")));
+    if let Some(peak) = tra_kernels::memory::peak() {
+        lines.push(("", format!("{} at the peak of {count} steps", show::bytes(peak))));
+    }
+    let tokens = tokens_a_step * config.steps;
+    let a_step = show::thousands(tokens_a_step);
+    let all = show::thousands(tokens);
+    lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
+    if let Some(text) = text {
+        let (train, valid) = (text.train_tokens() as u64, text.valid_tokens() as u64);
+        let passes = tokens as f64 / train.max(1) as f64;
+        let train = show::thousands(train);
+        lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
+        lines.push(("held out", format!("{} tokens", show::thousands(valid))));
+    }
+    let rate = tokens_a_step as f64 / seconds_a_step;
+    lines.push(("speed", format!("{seconds_a_step:.2} s a step, {rate:.0} tokens/s")));
+    let whole = show::duration(seconds_a_step * config.steps as f64);
+    lines.push(("time", format!("about {whole} for {} steps, tests aside", config.steps)));
+    Ok(lines.iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect())
+}
+
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let overrides = args.settings.overrides();
@@ -187,6 +244,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             {
                 bail!("a resumed run keeps its task, model and seed; start another with --out");
             }
+            show::open_text(&config)?;
             run.write_config(&config)?;
             let training = device.clone().autodiff();
             let start = run.newest(config.optimizer(), &training, show::warn)?;
@@ -195,6 +253,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
+            // Before the folder is made: a text that cannot be read leaves nothing behind.
+            let text = show::open_text(&config)?;
+            if args.dry_run {
+                show::print(&forecast(&config, text.as_ref(), &device)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let run = RunDir::create(path, &config)?;
             let lock = run.lock()?;
             (run, config, None, lock)
@@ -223,7 +287,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         &run.report_path(),
     )?;
     if let Some(evaluation) = &outcome.evaluation {
-        show::print(&show::results_table(&evaluation.results))?;
+        show::print(&show::results_table(&evaluation.results, config.task.measure()))?;
     }
     let step = outcome.position.step;
     match outcome.end {

@@ -35,6 +35,54 @@ pub fn forward_in_place(isa: Isa, logits: &mut [f32], vocab: usize, targets: &[u
     losses.iter().sum()
 }
 
+/// Cross-entropy of the target of every row of `logits`, and whether the target is the likeliest:
+/// a tie is not, and neither is a NaN.
+///
+/// # Panics
+/// When a size does not fit or a target is outside the vocabulary.
+pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f64, bool)> {
+    assert!(isa.is_available(), "this machine has no {isa}");
+    assert_eq!(logits.len(), vocab * targets.len(), "one target a row");
+    let one = |(row, target): (&[f32], &u32)| {
+        assert!((*target as usize) < vocab, "a target outside the vocabulary");
+        let at_target = row[*target as usize];
+        // SAFETY: the instruction set is there.
+        let log_sum = unsafe { log_sum_exp(isa, row) };
+        // Not `>=`: what cannot be compared is no smaller either.
+        #[allow(clippy::neg_cmp_op_on_partial_ord)]
+        let no_smaller = row.iter().filter(|logit| !(**logit < at_target)).count();
+        (f64::from(log_sum) - f64::from(at_target), no_smaller == 1 && !at_target.is_nan())
+    };
+    logits.par_chunks(vocab.max(1)).zip(targets).map(one).with_min_len(8).collect()
+}
+
+kernel!(unsafe fn log_sum_exp = log_sum_exp_generic(row: &[f32]) -> f32);
+
+/// The logarithm of the sum of exponentials.
+///
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn log_sum_exp_generic<S: Simd>(row: &[f32]) -> f32 {
+    let whole = row.len() / S::LANES * S::LANES;
+    let mut rest = [f32::NEG_INFINITY; 16];
+    rest[..row.len() - whole].copy_from_slice(&row[whole..]);
+    // SAFETY: up to `whole` there are whole vectors.
+    unsafe {
+        let mut largest = S::load(rest.as_ptr());
+        for at in (0..whole).step_by(S::LANES) {
+            largest = S::max(S::load(row.as_ptr().add(at)), largest);
+        }
+        let largest = S::largest(largest);
+        let shift = S::splat(largest);
+        let mut sum = S::exp(S::sub(S::load(rest.as_ptr()), shift));
+        for at in (0..whole).step_by(S::LANES) {
+            sum = S::add(sum, S::exp(S::sub(S::load(row.as_ptr().add(at)), shift)));
+        }
+        largest + S::sum(sum).ln()
+    }
+}
+
 kernel!(unsafe fn softmax = softmax_generic(row: &mut [f32]) -> f32);
 
 /// Softmax in place; gives the logarithm of the sum of exponentials.
@@ -94,6 +142,8 @@ mod tests {
                     .map(|r| if r % 3 == 1 { NOT_SCORED } else { (r * 5 % vocab) as u32 })
                     .collect();
                 let mut logits = given.clone();
+                let all: Vec<u32> = (0..rows).map(|r| (r * 5 % vocab) as u32).collect();
+                let scored = score(isa, &given, vocab, &all);
                 let loss = forward_in_place(isa, &mut logits, vocab, &targets);
                 let mut expected = 0.0;
                 for (row, target) in targets.iter().enumerate() {
@@ -101,6 +151,9 @@ mod tests {
                         given[row * vocab..][..vocab].iter().map(|x| f64::from(*x)).collect();
                     let max = x.iter().copied().fold(f64::MIN, f64::max);
                     let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+                    let own = max + sum.ln() - x[all[row] as usize];
+                    assert!((scored[row].0 - own).abs() < 1e-4, "{isa} {vocab}: {own}");
+                    assert_eq!(scored[row].1, x[all[row] as usize] == max);
                     let scored = *target != NOT_SCORED;
                     if scored {
                         expected += max + sum.ln() - x[*target as usize];
@@ -116,6 +169,18 @@ mod tests {
                 }
                 assert!((loss - expected).abs() < 1e-4, "{isa} {vocab}: {loss} {expected}");
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_must_be_the_likeliest_alone() {
+        for isa in Isa::available() {
+            let right = |logits: &[f32], target| score(isa, logits, logits.len(), &[target])[0].1;
+            assert!(right(&[0.0, 2.0, 1.0], 1));
+            assert!(!right(&[0.0, 2.0, 1.0], 2));
+            assert!(!right(&[2.0, 2.0], 1));
+            assert!(!right(&[f32::NAN, 2.0], 1) && !right(&[1.0, f32::NAN], 1));
+            assert!(score(isa, &[1.0, f32::NAN], 2, &[0])[0].0.is_nan());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Keeping freed memory for the next step.
+//! Keeping freed memory for the next step, and how much was ever held.
 //!
 //! A training step allocates and frees the same large tensors again and again. By default glibc
 //! gives each back to the system at once, and the system clears every page anew when it is asked
@@ -26,4 +26,12 @@ pub fn keep_freed_memory() {
             mallopt(M_TOP_PAD, 64 << 20);
         }
     }
+}
+
+/// The most memory this process ever held, in bytes, where the system tells.
+pub fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
 }

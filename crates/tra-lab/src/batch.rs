@@ -20,15 +20,15 @@ pub struct Batch {
     pub tokens: Vec<Vec<u32>>,
     /// Which tokens are scored.
     pub scored: Vec<Vec<bool>>,
-    /// Tokens that are not padding.
-    pub real: usize,
+    /// Of each sequence, how many tokens are not padding.
+    pub lengths: Vec<usize>,
 }
 
 impl Batch {
     /// Pads samples to the longest of them.
     pub fn new(samples: Vec<Sample>) -> Self {
         let longest = samples.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
-        let real = samples.iter().map(|s| s.tokens.len()).sum();
+        let lengths = samples.iter().map(|s| s.tokens.len()).collect();
         let (mut tokens, mut scored) = (Vec::new(), Vec::new());
         for mut sample in samples {
             sample.tokens.resize(longest, PAD);
@@ -36,19 +36,25 @@ impl Batch {
             tokens.push(sample.tokens);
             scored.push(sample.scored);
         }
-        Self { tokens, scored, real }
+        Self { tokens, scored, lengths }
     }
 
     /// Cuts the batch into at most `parts` of whole sequences, as even as can be, each only as long
     /// as its longest sequence.
     pub fn cut(&self, parts: usize) -> Vec<Self> {
         let size = self.tokens.len().div_ceil(parts.max(1)).max(1);
-        let samples = self.tokens.iter().zip(&self.scored).map(|(tokens, scored)| {
-            let length = tokens.iter().rposition(|t| *t != PAD).map_or(0, |last| last + 1);
-            Sample { tokens: tokens[..length].to_vec(), scored: scored[..length].to_vec() }
+        let sequences = self.tokens.iter().zip(&self.scored).zip(&self.lengths);
+        let samples = sequences.map(|((tokens, scored), length)| Sample {
+            tokens: tokens[..*length].to_vec(),
+            scored: scored[..*length].to_vec(),
         });
         let samples: Vec<Sample> = samples.collect();
         samples.chunks(size).map(|part| Self::new(part.to_vec())).collect()
+    }
+
+    /// Tokens that are not padding.
+    pub fn real(&self) -> usize {
+        self.lengths.iter().sum()
     }
 
     /// How many tokens are scored.
@@ -143,7 +149,7 @@ mod tests {
     fn accumulated_batches_are_one_batch_cut_up() {
         let parts = source(3, 2).step(4).unwrap();
         let whole = source(1, 6).step(4).unwrap();
-        let lengths = |b: &[Batch]| b.iter().map(|b| b.real).sum::<usize>();
+        let lengths = |b: &[Batch]| b.iter().map(|b| b.real()).sum::<usize>();
         assert_eq!(lengths(&parts), lengths(&whole));
         assert_eq!(parts.iter().map(Batch::answers).sum::<usize>(), whole[0].answers());
     }
@@ -154,7 +160,7 @@ mod tests {
         for parts in [1, 2, 4, 7, 9] {
             let cut = whole.cut(parts);
             assert!(cut.len() <= parts);
-            assert_eq!(cut.iter().map(|b| b.real).sum::<usize>(), whole.real);
+            assert_eq!(cut.iter().map(|b| b.real()).sum::<usize>(), whole.real());
             assert_eq!(cut.iter().map(Batch::answers).sum::<usize>(), whole.answers());
             let rows = cut.iter().flat_map(|b| &b.tokens);
             assert!(rows.zip(&whole.tokens).all(|(a, b)| b.starts_with(a)));
@@ -173,7 +179,7 @@ mod tests {
             let decoder = config.init_seeded(1, &device).unwrap();
             let together = decoder.forward(batch.tensor(0, length, &decoder), Pass::eval());
             for (row, tokens) in batch.tokens.iter().enumerate() {
-                let own = tokens.iter().take_while(|t| **t != PAD).count();
+                let own = batch.lengths[row];
                 let alone = decoder.tokens(&[&tokens[..own]]).unwrap();
                 let alone = decoder.forward(alone, Pass::eval());
                 let there = together.clone().narrow(0, row, 1).narrow(1, 0, own);

@@ -160,7 +160,8 @@ impl Workload {
                 let optimizer = Box::new(AdamW::new(&decoder, settings));
                 let tokens = case.sequences();
                 let scored = tokens.iter().map(|t| vec![true; t.len()]).collect();
-                let batch = Batch { real: case.tokens(), scored, tokens };
+                let lengths = tokens.iter().map(Vec::len).collect();
+                let batch = Batch { lengths, scored, tokens };
                 Work::TrainStep { decoder: Some(decoder), optimizer, batch, step: 0 }
             }
             Name::Prefill => {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, Size};
-use tra_tasks::{Task, TaskConfig};
+use tra_tasks::TaskConfig;
 
 use crate::error::LabError;
 use crate::optimizer::Settings;
@@ -116,6 +116,8 @@ pub struct ModelConfig {
     pub dropout: f64,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
+    /// Whether the output takes the embedding's table in place of one of its own.
+    pub tied: bool,
     /// The mechanism and its settings.
     pub attention: AnyAttentionConfig,
 }
@@ -129,6 +131,7 @@ impl Default for ModelConfig {
             heads: None,
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
+            tied: false,
             attention: AnyAttentionConfig::Tra(Default::default()),
         }
     }
@@ -148,7 +151,8 @@ impl ModelConfig {
         )
         .with_attention(self.attention.clone())
         .with_dropout(self.dropout)
-        .with_dropout_placement(self.dropout_placement);
+        .with_dropout_placement(self.dropout_placement)
+        .with_tied(self.tied);
         config.validate().map_err(tra_nn::Error::from)?;
         Ok(config)
     }
@@ -276,26 +280,36 @@ impl RunConfig {
         Settings { betas: self.betas, weight_decay: self.weight_decay }
     }
 
+    /// The decoder for a vocabulary.
+    pub fn decoder(&self, vocab: usize) -> Result<DecoderConfig, LabError> {
+        let config = self.model.decoder(vocab)?;
+        Ok(match self.task {
+            // Token 0 of a text is a token like any other.
+            TaskConfig::Text(_) => config.without_padding(),
+            _ => config,
+        })
+    }
+
     /// Lengths of training sequences.
-    pub fn train_lengths(&self, task: &dyn Task) -> Lengths {
-        let split = task.splits()[0];
+    pub fn train_lengths(&self) -> Lengths {
+        let split = self.task.splits()[0];
         self.length.unwrap_or(Lengths { from: split.from, to: split.to })
     }
 
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
     /// the training at hand.
-    pub fn split_lengths(&self, task: &dyn Task, name: &str) -> Result<Lengths, LabError> {
-        let (split, train) = (tra_tasks::split(task, name)?, task.splits()[0]);
+    pub fn split_lengths(&self, name: &str) -> Result<Lengths, LabError> {
+        let (split, train) = (self.task.split(name)?, self.task.splits()[0]);
         Ok(match (split.from, split.to) == (train.from, train.to) {
-            true => self.train_lengths(task),
+            true => self.train_lengths(),
             false => Lengths { from: split.from, to: split.to },
         })
     }
 
     /// The splits that are tested.
-    pub fn eval_splits(&self, task: &dyn Task) -> Vec<String> {
+    pub fn eval_splits(&self) -> Vec<String> {
         match self.eval.splits.is_empty() {
-            true => task.splits()[1..].iter().map(|split| split.name.to_string()).collect(),
+            true => self.task.splits()[1..].iter().map(|split| split.name.to_string()).collect(),
             false => self.eval.splits.clone(),
         }
     }
@@ -337,12 +351,21 @@ impl RunConfig {
         if self.eval.sequences == 0 {
             return wrong("eval.sequences must be at least 1".into());
         }
-        let task = self.task.build()?;
-        self.model.decoder(task.vocab())?;
-        for name in self.eval_splits(task.as_ref()) {
-            tra_tasks::split(task.as_ref(), &name)?;
+        self.task.validate()?;
+        for name in self.eval_splits() {
+            self.task.split(&name)?;
         }
-        let Lengths { from, to } = self.train_lengths(task.as_ref());
+        if let TaskConfig::Text(_) = self.task {
+            // What depends on the files is looked at when they are opened.
+            if self.eval.until_perfect > 0 {
+                return wrong("no text is ever fully right: until_perfect is for other tasks".into());
+            }
+            self.decoder(usize::MAX)?;
+            return Ok(());
+        }
+        let task = self.task.build()?;
+        self.decoder(task.vocab())?;
+        let Lengths { from, to } = self.train_lengths();
         if !(from..=to).any(|length| task.check_length(length).is_ok()) {
             let reason = task.check_length(to).err().unwrap_or_default();
             return Err(

@@ -33,6 +33,9 @@ pub enum LabError {
     /// The task.
     #[error("{0}")]
     Task(#[from] tra_tasks::TaskError),
+    /// The text or its tokenizer.
+    #[error("{0}")]
+    Text(#[from] tra_text::TextError),
     /// A folder that is no run, or cannot be used as one.
     #[error("{path}: {reason}", path = path.display())]
     RunDir {

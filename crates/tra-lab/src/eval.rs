@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
+use tra_kernels::simd::Isa;
 use tra_nn::{Decoder, Pass};
 use tra_tasks::{Task, draw};
 
@@ -14,8 +15,8 @@ use crate::records::{EvalResult, wilson};
 /// Tokens in one forward pass, over all its sequences.
 const TOKENS: usize = 4096;
 
-/// Query-key pairs of one head held at once, where attention has no kernel: 4M are 16 MB for each intermediate matrix.
-const PAIRS: usize = 1 << 22;
+/// Logits held at once: 16M are 64 MB.
+const LOGITS: usize = 1 << 24;
 
 /// What to test.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,67 +126,75 @@ pub struct Answer {
 /// The answers of every sequence of a batch.
 ///
 /// Greedy decoding gives an answer exactly if every token of it is the likeliest after the true
-/// ones before it; so one pass over the true sequence tells. Long sequences pass through the cache
-/// in pieces, so that no matrix of length x length is ever held.
+/// ones before it; so one pass over the true sequence tells.
 pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
-    let (sequences, length) = (batch.tokens.len(), batch.length());
-    let heads = decoder.config().heads;
-    let mut cache = decoder.new_cache();
-    let mut all = vec![Vec::new(); sequences];
-    let mut from = 0;
-    while from < length {
-        let piece = match decoder.has_kernel() {
-            true => (TOKENS / sequences.max(1)).max(1),
-            false => (PAIRS / (length * heads * sequences).max(1)).clamp(16, length.max(16)),
-        };
-        let to = (from + piece).min(length);
-        let tokens = batch.tensor(from, to, decoder);
-        let whole = from == 0 && to == length;
-        let pass = if whole { Pass::eval() } else { Pass::cached(&mut cache) };
-        let logits = decoder.forward(tokens, pass);
-        score(logits, batch, from, &mut all);
-        from = to;
-    }
+    let mut all = vec![Vec::new(); batch.tokens.len()];
+    read(decoder, batch, &mut |from, hidden| {
+        let [sequences, count, _] = hidden.dims();
+        let (mut rows, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+        for sequence in 0..sequences {
+            for at in 0..count {
+                let next = from + at + 1;
+                if batch.scored[sequence].get(next) == Some(&true) {
+                    rows.push(sequence * count + at);
+                    targets.push(batch.tokens[sequence][next]);
+                    owners.push(sequence);
+                }
+            }
+        }
+        let scored = score(decoder, hidden, &rows, &targets);
+        owners.into_iter().zip(scored).for_each(|(sequence, answer)| all[sequence].push(answer));
+    });
     all
 }
 
-/// Scores the tokens that the positions from `from` on predict.
-fn score(logits: Tensor<3>, batch: &Batch, from: usize, all: &mut [Vec<Answer>]) {
-    let [sequences, count, vocab] = logits.dims();
-    let mut rows = Vec::new();
-    for sequence in 0..sequences {
-        for at in 0..count {
-            let next = from + at + 1;
-            if batch.scored[sequence].get(next) == Some(&true) {
-                rows.push((sequence, at, batch.tokens[sequence][next]));
-            }
-        }
-    }
-    if rows.is_empty() {
-        return;
-    }
-    let indices: Vec<i64> = rows.iter().map(|(s, at, _)| (s * count + at) as i64).collect();
-    let indices = TensorData::new(indices, [rows.len()]);
-    let indices = Tensor::<1, Int>::from_data(indices, &logits.device());
-    let picked = logits.reshape([sequences * count, vocab]).select(0, indices);
-    let picked: Vec<f32> = picked.into_data_as::<f32>().iter::<f32>().collect();
-    for ((sequence, _, token), logits) in rows.into_iter().zip(picked.chunks(vocab)) {
-        all[sequence].push(answer(logits, token as usize));
+/// Reads a batch. Long sequences pass through the cache in pieces, so that no matrix of length x
+/// length is ever held; `each` is given where a piece begins, and its hidden states.
+pub(crate) fn read(decoder: &Decoder, batch: &Batch, each: &mut dyn FnMut(usize, Tensor<3>)) {
+    let length = batch.length();
+    let piece = decoder.piece(batch.tokens.len(), length);
+    let mut cache = decoder.new_cache();
+    let mut from = 0;
+    while from < length {
+        let to = (from + piece).min(length);
+        let whole = from == 0 && to == length;
+        let pass = if whole { Pass::eval() } else { Pass::cached(&mut cache) };
+        each(from, decoder.hidden(batch.tensor(from, to, decoder), pass));
+        from = to;
     }
 }
 
-fn answer(logits: &[f32], token: usize) -> Answer {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
-    let loss = sum.ln() - f64::from(logits[token] - max);
-    // A tie is no answer, and neither is a NaN.
-    let right = logits.iter().enumerate().all(|(t, l)| t == token || *l < logits[token]);
-    Answer { right, loss }
+/// What the model makes of a token at each of some `rows` of hidden states, counted over all
+/// sequences. Logits are made for a few rows at a time: over a large vocabulary they would be the
+/// largest tensor by far.
+pub(crate) fn score(
+    decoder: &Decoder,
+    hidden: Tensor<3>,
+    rows: &[usize],
+    targets: &[u32],
+) -> Vec<Answer> {
+    let [sequences, count, width] = hidden.dims();
+    let vocab = decoder.config().vocab;
+    let hidden = hidden.reshape([sequences * count, width]);
+    let at_once = (LOGITS / vocab).max(1);
+    let mut all = Vec::with_capacity(rows.len());
+    for (rows, targets) in rows.chunks(at_once).zip(targets.chunks(at_once)) {
+        let indices: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        let indices = TensorData::new(indices, [rows.len()]);
+        let indices = Tensor::<1, Int>::from_data(indices, &hidden.device());
+        let picked = hidden.clone().select(0, indices).reshape([1, rows.len(), width]);
+        let logits = decoder.logits(picked).into_data_as::<f32>();
+        let logits: Vec<f32> = logits.iter::<f32>().collect();
+        let scored = tra_kernels::loss::score(Isa::best(), &logits, vocab, targets);
+        all.extend(scored.into_iter().map(|(loss, right)| Answer { right, loss }));
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loss::cross_entropy;
     use burn::tensor::Device;
     use tra_nn::DecoderConfig;
     use tra_nn::attention::{AnyAttentionConfig, NAMES};
@@ -193,15 +202,6 @@ mod tests {
 
     fn flipflop() -> Box<dyn Task> {
         TaskConfig::by_name("flipflop").unwrap().build().unwrap()
-    }
-
-    #[test]
-    fn an_answer_must_be_the_likeliest_alone() {
-        assert!(answer(&[0.0, 2.0, 1.0], 1).right);
-        assert!(!answer(&[0.0, 2.0, 1.0], 2).right);
-        assert!(!answer(&[2.0, 2.0], 1).right);
-        assert!(!answer(&[f32::NAN, 2.0], 1).right && !answer(&[1.0, f32::NAN], 1).right);
-        assert!((answer(&[0.0, 0.0], 0).loss - 2f64.ln()).abs() < 1e-12);
     }
 
     /// The same answers in one pass and in pieces through the cache.
@@ -217,15 +217,11 @@ mod tests {
             let decoder = config.init_seeded(1, &device).unwrap();
             let pieces = answers(&decoder, &batch);
             let logits = decoder.forward(batch.tensor(0, 1200, &decoder), Pass::eval());
-            let mut whole = vec![Vec::new(); 2];
-            score(logits, &batch, 0, &mut whole);
-            assert_eq!(
-                pieces.iter().map(Vec::len).collect::<Vec<_>>(),
-                whole.iter().map(Vec::len).collect::<Vec<_>>()
-            );
-            for (a, b) in pieces.iter().flatten().zip(whole.iter().flatten()) {
-                assert!((a.loss - b.loss).abs() < 1e-4, "{name}: {a:?} {b:?}");
-            }
+            let (sum, count) = cross_entropy(logits, &batch.tokens, &batch.scored).unwrap();
+            assert_eq!(pieces.iter().map(Vec::len).sum::<usize>(), count);
+            let mean = pieces.iter().flatten().map(|a| a.loss).sum::<f64>() / count as f64;
+            let whole = f64::from(sum.into_scalar::<f32>()) / count as f64;
+            assert!((mean - whole).abs() < 1e-4, "{name}: {mean} {whole}");
         }
     }
 

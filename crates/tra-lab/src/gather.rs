@@ -54,13 +54,19 @@ fn run(
 ) -> Result<Run, LabError> {
     let dir = RunDir::open(path)?;
     let config = dir.config()?;
-    let task = config.task.build()?;
     let model = match dir.steps()?.is_empty() {
         true => None,
-        false => Some(dir.newest_model(device, warn)?.1),
+        false => Some(dir.newest_model(device, &mut *warn)?.1),
     };
     let picture = match (&model, shown) {
-        (Some(decoder), Some(shown)) => Some(picture(decoder, task.as_ref(), config.seed, shown)?),
+        (Some(decoder), Some(shown)) => match config.task.build() {
+            Ok(task) => Some(picture(decoder, task.as_ref(), config.seed, shown)?),
+            // A text that is not here: the page can do without the picture.
+            Err(error) => {
+                warn(format!("no attention picture for {}: {error}", dir.name()));
+                None
+            }
+        },
         _ => None,
     };
     let (mut steps, mut evaluations) = (Vec::new(), Vec::new());
@@ -70,15 +76,16 @@ fn run(
             Metric::Evaluation(record) => evaluations.push(record),
         }
     }
-    let lengths = config.train_lengths(task.as_ref());
+    let lengths = config.train_lengths();
     let parameters = model.map_or(0, |decoder| {
         decoder.parameter_shapes().values().map(|shape| shape.iter().product::<usize>()).sum()
     });
     Ok(Run {
         name: dir.name(),
         attention: config.model.attention.name().into(),
-        task: task.name().into(),
-        unit: task.unit().into(),
+        task: config.task.name().into(),
+        unit: config.task.unit().into(),
+        measure: config.task.measure(),
         seed: config.seed,
         train_length: (lengths.from, lengths.to),
         parameters,
@@ -86,6 +93,7 @@ fn run(
         steps,
         evaluations,
         results: dir.evaluation()?.results,
+        perplexity: dir.perplexity()?,
         picture,
     })
 }

@@ -3,7 +3,8 @@
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!
 //! - [`train`]: the loop, readable top to bottom; [`run_dir`]: what it leaves on disk;
-//! - [`eval`]: how well a model does at any length;
+//! - [`eval`]: how well a model does at any length; [`language`] and [`perplexity`]: on text, at any
+//!   window;
 //! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
 //! - [`mod@bench`]: what `tra bench` measures;
 //! - [`verify`]: proves that a model recorded elsewhere is the same model here.
@@ -17,8 +18,10 @@ pub mod config;
 mod error;
 pub mod eval;
 pub mod gather;
+pub mod language;
 pub mod loss;
 pub mod optimizer;
+pub mod perplexity;
 pub mod records;
 pub mod report;
 pub mod run_dir;

@@ -1,6 +1,6 @@
 //! What a run writes down about itself: plain data, the same on every machine and thread count.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One line of `metrics.jsonl`.
 ///
@@ -75,6 +75,104 @@ pub struct Evaluation {
     pub results: Vec<EvalResult>,
 }
 
+/// How a text is cut into windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Windows that do not overlap; every token of a window is scored, the first ones with little
+    /// before them.
+    Chunk,
+    /// Windows that move on by a stride; only what is new in a window is scored, so that every token
+    /// has at least `window - stride` tokens before it, but for those of the first window.
+    Sliding,
+}
+
+impl Protocol {
+    /// What users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chunk => "chunk",
+            Self::Sliding => "sliding",
+        }
+    }
+}
+
+impl std::str::FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Chunk, Self::Sliding];
+        let found = all.into_iter().find(|protocol| protocol.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no protocol; there are chunk and sliding"))
+    }
+}
+
+/// `perplexity.json`, and what `tra perplexity --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Perplexity {
+    /// Steps the model was trained for; 0 where that is not known.
+    pub step: u64,
+    /// The text, as it was given.
+    pub text: String,
+    /// Tokens scored: all of the text, or of its beginning, but the first.
+    pub tokens: u64,
+    /// Bytes of their text.
+    pub bytes: u64,
+    /// One for every protocol and window.
+    pub results: Vec<PerplexityResult>,
+}
+
+/// How surprised a model is by a text, read in windows of one length.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PerplexityResult {
+    /// How the text was cut.
+    pub protocol: Protocol,
+    /// Tokens read at once.
+    pub window: usize,
+    /// By how many tokens the window moves on.
+    pub stride: usize,
+    /// Mean cross-entropy of a token, in nats.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+    /// Its 95% interval (normal, over blocks of consecutive tokens).
+    #[serde(deserialize_with = "numbers")]
+    pub loss_interval: [f64; 2],
+    /// The exponential of the loss.
+    #[serde(deserialize_with = "number")]
+    pub perplexity: f64,
+    /// Its 95% interval.
+    #[serde(deserialize_with = "numbers")]
+    pub perplexity_interval: [f64; 2],
+    /// The loss in bits for each byte of the text, which does not depend on the tokenizer.
+    #[serde(deserialize_with = "number")]
+    pub bits_per_byte: f64,
+    /// The loss by how much of the window stood before a token.
+    pub by_position: Vec<PositionLoss>,
+}
+
+/// The loss of tokens that stand alike in their windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PositionLoss {
+    /// The fewest tokens of the window before the one predicted; at least 1.
+    pub from: usize,
+    /// The most.
+    pub to: usize,
+    /// How many tokens were scored there.
+    pub tokens: u64,
+    /// Their mean loss, in nats.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+}
+
+/// JSON has no infinity and no NaN: they are written as null.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 2], D::Error> {
+    Ok(<[Option<f64>; 2]>::deserialize(from)?.map(|x| x.unwrap_or(f64::NAN)))
+}
+
 /// The Wilson score interval at 95% for `hits` out of `n`.
 pub fn wilson(hits: u64, n: u64) -> [f64; 2] {
     if n == 0 {
@@ -103,6 +201,26 @@ mod tests {
         assert!((low - 0.9434).abs() < 1e-4 && high == 1.0, "{low} {high}");
         assert_eq!(wilson(0, 64)[0], 0.0);
         assert_eq!(wilson(0, 0), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_read_back_as_none() {
+        let result = PerplexityResult {
+            protocol: Protocol::Sliding,
+            window: 2,
+            stride: 1,
+            loss: 800.0,
+            loss_interval: [f64::NAN, 900.0],
+            perplexity: f64::INFINITY,
+            perplexity_interval: [f64::NAN, f64::INFINITY],
+            bits_per_byte: f64::NAN,
+            by_position: vec![PositionLoss { from: 1, to: 1, tokens: 3, loss: f64::NAN }],
+        };
+        let text = serde_json::to_string(&result).unwrap();
+        let back: PerplexityResult = serde_json::from_str(&text).unwrap();
+        assert!(back.loss == 800.0 && back.perplexity.is_nan() && back.bits_per_byte.is_nan());
+        assert!(back.loss_interval[0].is_nan() && back.loss_interval[1] == 900.0);
+        assert!(text.contains("\"sliding\""));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!   metrics.jsonl                   one line a step, and one an evaluation; nothing of the clock
 //!   timing.jsonl                    seconds and tokens per second, one line a report
 //!   eval.json                       the newest results for every split and length
+//!   perplexity.json                 what `tra perplexity` found, for every protocol and window
 //!   report.html                     the page `tra report` makes
 //!   checkpoints/step-00000100/
 //!     model.safetensors             the model alone; PyTorch and `Decoder::load` read it
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,7 @@ use tra_nn::checkpoint::TensorFile;
 use crate::config::{Override, RunConfig};
 use crate::error::LabError;
 use crate::optimizer::{AdamW, Settings};
-use crate::records::{Evaluation, Metric};
+use crate::records::{Evaluation, Metric, Perplexity, PerplexityResult};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -40,6 +42,10 @@ const MODEL: &str = "model.safetensors";
 const TRAINING: &str = "training.safetensors";
 const LOCK: &str = "run.lock";
 const POSITION: &str = "position";
+const PERPLEXITY: &str = "perplexity.json";
+
+/// The key of a model file's metadata under which its tokenizer stands.
+pub const TOKENIZER: &str = "tokenizer";
 
 /// A run directory.
 #[derive(Clone, Debug)]
@@ -58,6 +64,12 @@ pub struct Position {
     pub perfect: u64,
     /// The best evaluation so far: its step and mean exact match.
     pub best: Option<(u64, f64)>,
+    /// The mean loss of the best evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_loss: Option<f64>,
+    /// Fingerprint of the files the run learns from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
 }
 
 /// A model in the middle of its training.
@@ -68,6 +80,8 @@ pub struct Checkpoint {
     pub optimizer: AdamW,
     /// Where it stands.
     pub position: Position,
+    /// All it takes to make the tokenizer again, where it learns from text.
+    pub tokenizer: Option<Arc<str>>,
 }
 
 /// Held while a process trains in a directory; the operating system lets go of it when the process
@@ -232,6 +246,36 @@ impl RunDir {
         replace(&self.path.join(EVAL), text.as_bytes())
     }
 
+    /// What `tra perplexity` found, if it was run.
+    pub fn perplexity(&self) -> Result<Option<Perplexity>, LabError> {
+        let path = self.path.join(PERPLEXITY);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|e| LabError::run_dir(&path, format!("cannot be understood: {e}"))),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(LabError::io("cannot read", &path, e)),
+        }
+    }
+
+    /// Adds results; those of another step or text, or of the same protocol and window, make way.
+    pub fn merge_perplexity(&self, new: &Perplexity) -> Result<(), LabError> {
+        let same = |old: &Perplexity| {
+            (old.step, &old.text, old.tokens) == (new.step, &new.text, new.tokens)
+        };
+        let mut all = new.clone();
+        if let Some(old) = self.perplexity().ok().flatten().filter(same) {
+            let key = |r: &PerplexityResult| (r.protocol.name(), r.window, r.stride);
+            let kept = old.results.into_iter();
+            let kept = kept.filter(|r| new.results.iter().all(|other| key(other) != key(r)));
+            all.results.extend(kept);
+            all.results.sort_by_key(key);
+        }
+        let text =
+            serde_json::to_string_pretty(&all).map_err(|e| LabError::Setting(e.to_string()))?;
+        replace(&self.path.join(PERPLEXITY), text.as_bytes())
+    }
+
     /// Writes the report.
     pub fn write_report(&self, html: &str) -> Result<(), LabError> {
         replace(&self.report_path(), html.as_bytes())
@@ -247,7 +291,9 @@ impl RunDir {
         remove(&beside)?;
         let write = || -> Result<(), LabError> {
             fs::create_dir_all(&beside).map_err(|e| LabError::io("cannot make", &beside, e))?;
-            checkpoint.decoder.save(beside.join(MODEL))?;
+            let tokenizer = checkpoint.tokenizer.as_ref();
+            let about = tokenizer.map(|record| (TOKENIZER.to_string(), record.to_string()));
+            checkpoint.decoder.save_with(beside.join(MODEL), about.into_iter().collect())?;
             let position = serde_json::to_string(&checkpoint.position)
                 .map_err(|e| LabError::Setting(e.to_string()))?;
             let training = TensorFile {
@@ -286,9 +332,14 @@ impl RunDir {
         Ok(steps)
     }
 
+    /// The file with the model of a checkpoint.
+    pub fn model_file(&self, step: u64) -> PathBuf {
+        self.path.join(CHECKPOINTS).join(folder(step)).join(MODEL)
+    }
+
     /// The model of a checkpoint.
     pub fn model(&self, step: u64, device: &Device) -> Result<Decoder, LabError> {
-        Ok(Decoder::load(self.path.join(CHECKPOINTS).join(folder(step)).join(MODEL), device)?)
+        Ok(Decoder::load(self.model_file(step), device)?)
     }
 
     /// The newest step whose model can be read, and that model. Damaged ones are passed over, each
@@ -350,7 +401,9 @@ impl RunDir {
 
     fn load(&self, step: u64, settings: Settings, device: &Device) -> Result<Checkpoint, LabError> {
         let folder = self.path.join(CHECKPOINTS).join(folder(step));
-        let decoder = Decoder::load(folder.join(MODEL), device)?;
+        let mut file = TensorFile::read(folder.join(MODEL))?;
+        let tokenizer = file.metadata.remove(TOKENIZER).map(Into::into);
+        let decoder = Decoder::from_tensors(file.config()?, file, device)?;
         let training = TensorFile::read(folder.join(TRAINING))?;
         let damaged = |reason: String| LabError::run_dir(&training.path, reason);
         let position = training.metadata.get(POSITION).map(|text| serde_json::from_str(text));
@@ -359,7 +412,7 @@ impl RunDir {
         };
         let optimizer =
             AdamW::from_tensors(&decoder, settings, &training.tensors).map_err(damaged)?;
-        Ok(Checkpoint { decoder, optimizer, position })
+        Ok(Checkpoint { decoder, optimizer, position, tokenizer })
     }
 }
 

@@ -92,17 +92,12 @@ pub fn train(
 ) -> Result<Outcome, LabError> {
     let task: Arc<dyn Task> = config.task.build()?.into();
     let device = device.clone().autodiff();
-    let Checkpoint { mut decoder, mut optimizer, mut position } = match start {
+    let Checkpoint { mut decoder, mut optimizer, mut position, tokenizer } = match start {
         Some(checkpoint) => checkpoint,
         None => fresh(config, task.as_ref(), &device)?,
     };
-    let source = Source {
-        task: task.clone(),
-        lengths: config.train_lengths(task.as_ref()),
-        seed: config.seed,
-        batch: config.batch,
-        accumulate: config.accumulate,
-    };
+    same_data(run, task.as_ref(), &decoder, &position)?;
+    let source = source(config, &task);
     let mut data = source.ahead(position.step..config.steps).into_iter();
     let mut pace = Pace::default();
     let mut saved = None;
@@ -126,7 +121,7 @@ pub fn train(
         decoder = optimizer.step(decoder, gradients, scale, lr, step);
         let computed = begin.elapsed();
 
-        let tokens: u64 = batches.iter().map(|batch| batch.real as u64).sum();
+        let tokens: u64 = batches.iter().map(|batch| batch.real() as u64).sum();
         position.step += 1;
         position.tokens += tokens;
         let record =
@@ -156,7 +151,8 @@ pub fn train(
             testing = begin.elapsed();
         }
         if due {
-            let checkpoint = Checkpoint { decoder, optimizer, position: position.clone() };
+            let (tokenizer, position) = (tokenizer.clone(), position.clone());
+            let checkpoint = Checkpoint { decoder, optimizer, position, tokenizer };
             saved = Some(run.save(&checkpoint, config.keep)?);
             Checkpoint { decoder, optimizer, .. } = checkpoint;
         }
@@ -181,16 +177,98 @@ pub fn train(
         Some(path) => path,
         // Nothing was left to do.
         None => {
-            run.save(&Checkpoint { decoder, optimizer, position: position.clone() }, config.keep)?
+            let position = position.clone();
+            run.save(&Checkpoint { decoder, optimizer, position, tokenizer }, config.keep)?
         }
     };
     Ok(Outcome { end, position, checkpoint, evaluation, pace })
 }
 
+fn source(config: &RunConfig, task: &Arc<dyn Task>) -> Source {
+    Source {
+        task: task.clone(),
+        lengths: config.train_lengths(),
+        seed: config.seed,
+        batch: config.batch,
+        accumulate: config.accumulate,
+    }
+}
+
 fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
-    let decoder = config.model.decoder(task.vocab())?.init_seeded(config.seed, device)?;
+    let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
     let optimizer = AdamW::new(&decoder, config.optimizer());
-    Ok(Checkpoint { decoder, optimizer, position: Position::default() })
+    let position = Position { data: task.fingerprint(), ..Position::default() };
+    Ok(Checkpoint { decoder, optimizer, position, tokenizer: task.tokenizer().map(Into::into) })
+}
+
+/// A run goes on with what it began with.
+fn same_data(
+    run: &RunDir,
+    task: &dyn Task,
+    decoder: &Decoder,
+    position: &Position,
+) -> Result<(), LabError> {
+    let (ours, theirs) = (decoder.config().vocab, task.vocab());
+    if ours != theirs {
+        let reason =
+            format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
+        return Err(LabError::run_dir(run.path(), reason));
+    }
+    if position.data.is_some() && position.data != task.fingerprint() {
+        let reason = "the text or its tokenizer has changed since this run began; put it back, or \
+                      start another run with --out";
+        return Err(LabError::run_dir(run.path(), reason));
+    }
+    Ok(())
+}
+
+/// What a run will cost, from its first steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Numbers the model learns.
+    pub parameters: usize,
+    /// Bytes of the weights, their gradients and the optimizer's two moments.
+    pub state_bytes: u64,
+    /// Tokens in a step.
+    pub tokens_a_step: u64,
+    /// Median seconds of a step, the first left out where there are several: it warms up.
+    pub seconds_a_step: f64,
+}
+
+/// Takes `count` steps on a fresh model, and leaves nothing behind.
+pub fn forecast(
+    config: &RunConfig,
+    device: &Device,
+    count: u64,
+    mut taken: impl FnMut(u64),
+) -> Result<Forecast, LabError> {
+    let task: Arc<dyn Task> = config.task.build()?.into();
+    let device = device.clone().autodiff();
+    let Checkpoint { mut decoder, mut optimizer, .. } = fresh(config, task.as_ref(), &device)?;
+    let source = source(config, &task);
+    let (mut seconds, mut tokens) = (Vec::new(), 0);
+    for step in 0..count.max(1) {
+        let batches = source.step(step)?;
+        tokens = batches.iter().map(|batch| batch.real() as u64).sum();
+        let begin = Instant::now();
+        let (_, gradients) = gradients(&decoder, &batches, config.seed, step);
+        gradients.norm();
+        decoder = optimizer.step(decoder, gradients, 1.0, 0.0, step);
+        seconds.push(begin.elapsed().as_secs_f64());
+        taken(step + 1);
+    }
+    if seconds.len() > 1 {
+        seconds.remove(0);
+    }
+    seconds.sort_by(f64::total_cmp);
+    let shapes = decoder.parameter_shapes();
+    let parameters = shapes.values().map(|shape| shape.iter().product::<usize>()).sum();
+    Ok(Forecast {
+        parameters,
+        state_bytes: 16 * parameters as u64,
+        tokens_a_step: tokens,
+        seconds_a_step: seconds[seconds.len() / 2],
+    })
 }
 
 /// A batch is cut into so many parts, which are computed side by side. The number is fixed, and not
@@ -205,8 +283,8 @@ pub(crate) fn gradients(
     seed: u64,
     step: u64,
 ) -> (f64, Summed) {
-    let parts: Vec<Batch> = batches.iter().flat_map(|batch| batch.cut(PARTS)).collect();
-    let answers = parts.iter().map(Batch::answers).sum::<usize>().max(1) as f64;
+    let cut: Vec<Vec<Batch>> = batches.iter().map(|batch| batch.cut(PARTS)).collect();
+    let answers = cut.iter().flatten().map(Batch::answers).sum::<usize>().max(1) as f64;
     let one = |(part, batch): (usize, &Batch)| {
         // Leaves of its own, so that the graphs of two parts have nothing in common.
         let decoder = decoder.clone().fork(&decoder.device());
@@ -217,9 +295,20 @@ pub(crate) fn gradients(
         let gradients = Summed::take(&decoder, loss.backward());
         Some((f64::from(loss.into_scalar::<f32>()), gradients))
     };
-    let computed: Vec<_> = parts.par_iter().enumerate().map(one).collect();
-    // Added up in the order of the parts, whichever was ready first.
-    let summed = computed.into_iter().flatten().reduce(|(a, x), (b, y)| (a + b, x.plus(y)));
+    // Batch by batch, so that no more gradients are held than one batch has parts; added up in the
+    // order of the parts, whichever was ready first.
+    let (mut first, mut summed) = (0, None);
+    for parts in &cut {
+        let numbered = parts.par_iter().enumerate().map(|(part, batch)| (first + part, batch));
+        let computed: Vec<_> = numbered.map(one).collect();
+        for (b, y) in computed.into_iter().flatten() {
+            summed = Some(match summed {
+                None => (b, y),
+                Some((a, x)) => (a + b, Summed::plus(x, y)),
+            });
+        }
+        first += parts.len();
+    }
     summed.unwrap_or_else(|| (0.0, Summed::zeros(decoder)))
 }
 
@@ -231,8 +320,8 @@ fn test(
     observer: &mut dyn Observer,
 ) -> Result<EvaluationRecord, LabError> {
     let mut results = Vec::new();
-    for name in config.eval_splits(task) {
-        let lengths = config.split_lengths(task, &name)?;
+    for name in config.eval_splits() {
+        let lengths = config.split_lengths(&name)?;
         let sequences = config.eval.sequences;
         let question = Question { split: name.clone(), lengths, sequences, seed: config.seed };
         let progress = |done| observer.evaluating(&name, done, sequences);
@@ -246,10 +335,16 @@ fn note(record: &EvaluationRecord, position: &mut Position) -> bool {
     let exact = record.results.iter().map(|r| r.exact_match);
     let perfect = !record.results.is_empty() && exact.clone().all(|e| e == 1.0);
     position.perfect = if perfect { position.perfect + 1 } else { 0 };
-    let mean = exact.sum::<f64>() / record.results.len().max(1) as f64;
-    let best = position.best.is_none_or(|(_, before)| mean >= before);
+    let count = record.results.len().max(1) as f64;
+    let mean = exact.sum::<f64>() / count;
+    let loss = record.results.iter().map(|r| r.loss).sum::<f64>() / count;
+    // Of equal shares the lower loss is better; text is never fully right, so there it decides.
+    let best = position.best.is_none_or(|(_, before)| {
+        mean > before || (mean == before && position.best_loss.is_none_or(|least| loss <= least))
+    });
     if best {
         position.best = Some((record.step, mean));
+        position.best_loss = Some(loss);
     }
     best
 }
@@ -280,26 +375,29 @@ fn diverged(run: &RunDir, decoder: &Decoder, step: u64, loss: f64, norm: f64, lr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::EvalResult;
+
+    fn result(exact_match: f64) -> EvalResult {
+        EvalResult {
+            split: "iid".into(),
+            length: 4,
+            shortest: 4,
+            sequences: 1,
+            exact_match,
+            exact_match_interval: [0.0, 1.0],
+            scored: 1,
+            token_error: 0.0,
+            token_error_interval: [0.0, 1.0],
+            loss: 0.0,
+            loss_interval: [0.0, 0.0],
+        }
+    }
 
     #[test]
     fn the_newest_of_equally_good_evaluations_is_the_best() {
         let mut position = Position::default();
-        let record = |step, exact_match: f64| EvaluationRecord {
-            step,
-            results: vec![crate::records::EvalResult {
-                split: "iid".into(),
-                length: 4,
-                shortest: 4,
-                sequences: 1,
-                exact_match,
-                exact_match_interval: [0.0, 1.0],
-                scored: 1,
-                token_error: 0.0,
-                token_error_interval: [0.0, 1.0],
-                loss: 0.0,
-                loss_interval: [0.0, 0.0],
-            }],
-        };
+        let record =
+            |step, exact_match| EvaluationRecord { step, results: vec![result(exact_match)] };
         assert!(note(&record(1, 0.5), &mut position));
         assert!(!note(&record(2, 0.4), &mut position));
         assert!(note(&record(3, 1.0), &mut position));
@@ -307,5 +405,19 @@ mod tests {
         assert_eq!((position.best, position.perfect), (Some((4, 1.0)), 2));
         note(&record(5, 0.9), &mut position);
         assert_eq!(position.perfect, 0);
+    }
+
+    #[test]
+    fn where_nothing_is_fully_right_the_lower_loss_is_the_best() {
+        let mut position = Position::default();
+        let record = |step, loss| EvaluationRecord {
+            step,
+            results: vec![EvalResult { loss, ..result(0.0) }],
+        };
+        assert!(note(&record(1, 5.0), &mut position));
+        assert!(note(&record(2, 4.0), &mut position));
+        assert!(!note(&record(3, 4.5), &mut position));
+        assert!(!note(&record(4, f64::NAN), &mut position));
+        assert_eq!(position.best, Some((2, 0.0)));
     }
 }

@@ -84,6 +84,10 @@ pub struct DecoderConfig {
     pub norm_eps: f64,
     /// A token whose embedding is never trained, used for padding.
     pub pad_index: Option<usize>,
+    /// Whether the output takes the embedding's table in place of one of its own, as many language
+    /// models do. The published decoder does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tied: bool,
 }
 
 impl DecoderConfig {
@@ -99,6 +103,7 @@ impl DecoderConfig {
             dropout_placement: DropoutPlacement::Logits,
             norm_eps: 1e-6,
             pad_index: Some(0),
+            tied: false,
         }
     }
 
@@ -121,6 +126,16 @@ impl DecoderConfig {
     /// The same with attention dropping elsewhere.
     pub fn with_dropout_placement(self, dropout_placement: DropoutPlacement) -> Self {
         Self { dropout_placement, ..self }
+    }
+
+    /// The same for text: every token is trained, as none is padding.
+    pub fn without_padding(self) -> Self {
+        Self { pad_index: None, ..self }
+    }
+
+    /// The same with one table for embedding and output, or with two.
+    pub fn with_tied(self, tied: bool) -> Self {
+        Self { tied, ..self }
     }
 
     /// Width of one head.

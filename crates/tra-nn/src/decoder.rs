@@ -13,8 +13,15 @@ use crate::error::{Error, TokenError};
 use crate::fused;
 use crate::init::WeightInit;
 use crate::norm::RmsNorm;
-use crate::ops::linear;
+use crate::ops::{linear, product};
 use crate::pass::{LayerPass, Pass};
+
+/// Tokens in one pass, over all its sequences, where long sequences are read in pieces.
+const PIECE: usize = 4096;
+
+/// Query-key pairs over all heads and sequences held at once, where attention has no kernel: 4M are
+/// 16 MB for each intermediate matrix.
+const PAIRS: usize = 1 << 22;
 
 /// A decoder-only language model. Field names are those of a reference checkpoint.
 #[derive(Module, Debug)]
@@ -25,26 +32,24 @@ pub struct Decoder {
     pub layers: Vec<Block>,
     /// The last norm.
     pub outln: RmsNorm,
-    /// Vectors to logits.
-    pub out: Linear,
+    /// Vectors to logits; none where the embedding's table is [tied](DecoderConfig::tied).
+    pub out: Option<Linear>,
     #[module(skip)]
     config: DecoderConfig,
 }
 
 impl Decoder {
     pub(crate) fn new(config: DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
-        let DecoderConfig { vocab, layers, width, norm_eps, .. } = config;
+        let DecoderConfig { vocab, layers, width, norm_eps, tied, .. } = config;
         let blocks = init.scope("layers");
+        let weight = || init.scope("out").normal("weight", [width, vocab], 0.02);
         Ok(Self {
             embedding: init.embedding("embedding", vocab, width, 0.01),
             layers: (0..layers)
                 .map(|layer| Block::new(&config, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,
             outln: RmsNorm::new(width, norm_eps, &init.scope("outln")),
-            out: Linear {
-                weight: init.scope("out").normal("weight", [width, vocab], 0.02),
-                bias: None,
-            },
+            out: (!tied).then(|| Linear { weight: weight(), bias: None }),
             config,
         })
     }
@@ -56,13 +61,23 @@ impl Decoder {
 
     /// The device its weights are on.
     pub fn device(&self) -> Device {
-        self.out.weight.lazy_device()
+        self.embedding.weight.lazy_device()
     }
 
     /// Whether its attention runs on a fused kernel, so that the memory of a pass grows with the
     /// length and not with its square.
     pub fn has_kernel(&self) -> bool {
         self.config.attention.has_kernel() && fused::usable(&self.outln.weight.val())
+    }
+
+    /// How many tokens of each of `sequences` sequences, of `length` tokens in the end, to read at
+    /// once through a cache so that the memory of a pass stays bounded, whatever the length.
+    pub fn piece(&self, sequences: usize, length: usize) -> usize {
+        let sequences = sequences.max(1);
+        match self.has_kernel() {
+            true => (PIECE / sequences).max(1),
+            false => (PAIRS / (length * self.config.heads * sequences).max(1)).clamp(16, PIECE),
+        }
     }
 
     /// An empty cache for [`Pass::cached`].
@@ -97,10 +112,17 @@ impl Decoder {
     /// # Ok::<(), tra_nn::Error>(())
     /// ```
     pub fn forward(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
+        self.logits(self.hidden(tokens, pass))
+    }
+
+    /// What the last norm gives at each position, `[batch, length, width]`; [`logits`](Self::logits)
+    /// makes logits of it. Over a large vocabulary these take far more memory, so whoever needs
+    /// them at some positions only selects these first.
+    pub fn hidden(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
         let [batch, length] = tokens.dims();
-        let DecoderConfig { vocab, dropout, .. } = self.config;
+        let DecoderConfig { width, dropout, .. } = self.config;
         if batch == 0 || length == 0 {
-            return Tensor::zeros([batch, length, vocab], &self.device());
+            return Tensor::zeros([batch, length, width], &self.device());
         }
         let stream = pass.dropout;
         let caches = each(pass.cache.map(|cache| cache.layers.iter_mut()));
@@ -113,7 +135,19 @@ impl Decoder {
                 layer.forward(x, LayerPass { cache, dropout, probe })
             },
         );
-        linear(&self.out, self.outln.forward(x))
+        self.outln.forward(x)
+    }
+
+    /// Logits `[batch, length, vocab]` of [`hidden`](Self::hidden) states.
+    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+        let [batch, length, _] = hidden.dims();
+        if batch == 0 || length == 0 {
+            return Tensor::zeros([batch, length, self.config.vocab], &hidden.device());
+        }
+        match &self.out {
+            Some(out) => linear(out, hidden),
+            None => product(hidden, self.embedding.weight.val().transpose(), None),
+        }
     }
 
     /// A batch of token sequences of one length, checked against the vocabulary.

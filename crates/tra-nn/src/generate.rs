@@ -9,10 +9,6 @@ use crate::error::{Error, TokenError};
 use crate::pass::Pass;
 use crate::sampler::Sampling;
 
-/// The prompt is read in pieces of this many tokens, so that memory grows with the length of the
-/// prompt and not with its square.
-const PIECE: usize = 512;
-
 /// How to continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generate {
@@ -60,7 +56,9 @@ impl Decoder {
             given: 0,
         };
         continuation.decoder.tokens(&[prompt])?;
-        for piece in prompt.chunks(PIECE) {
+        // In pieces, so that memory grows with the length of the prompt and not with its square.
+        let piece = continuation.decoder.piece(1, prompt.len());
+        for piece in prompt.chunks(piece) {
             continuation.read(piece)?;
         }
         Ok(continuation)
@@ -81,8 +79,8 @@ pub struct Continuation {
 impl Continuation {
     fn read(&mut self, tokens: &[u32]) -> Result<(), TokenError> {
         let batch = self.decoder.tokens(&[tokens])?;
-        let logits = self.decoder.forward(batch, Pass::cached(&mut self.cache));
-        let last = logits.narrow(1, tokens.len() - 1, 1);
+        let hidden = self.decoder.hidden(batch, Pass::cached(&mut self.cache));
+        let last = self.decoder.logits(hidden.narrow(1, tokens.len() - 1, 1));
         self.logits = last.into_data_as::<f32>().iter::<f32>().collect();
         Ok(())
     }

@@ -20,11 +20,19 @@ pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
 
 /// `x W + b` over the last dimension.
 pub fn linear<const D: usize>(projection: &Linear, x: Tensor<D>) -> Tensor<D> {
-    if fused::usable(&x) {
-        let bias = projection.bias.as_ref().map(|bias| bias.val());
-        return fused::linear(x, projection.weight.val(), bias);
+    product(x, projection.weight.val(), projection.bias.as_ref().map(|bias| bias.val()))
+}
+
+/// `x weight + bias` over the last dimension; `weight` is `[input, output]`.
+pub fn product<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<D> {
+    match fused::usable(&x) {
+        true => fused::linear(x, weight, bias),
+        false => burn::tensor::module::linear(x, weight, bias),
     }
-    projection.forward(x)
 }
 
 /// `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.

@@ -1,5 +1,7 @@
 //! Choosing a token from its logits.
 
+use std::cmp::Ordering;
+
 use crate::error::TokenError;
 
 /// How to choose.
@@ -35,34 +37,84 @@ impl Sampling {
         }
     }
 
-    /// The token that `draw`, uniform in `[0, 1)`, falls on. Equal logits count from the lowest
-    /// token up.
+    /// The token that `draw`, uniform in `[0, 1)`, falls on, the likeliest first. Of equal logits
+    /// the lowest token comes first.
     pub fn choose(&self, logits: &[f32], draw: f64) -> u32 {
-        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-        let logit = |token: u32| logits[token as usize];
-        order.sort_by(|a, b| logit(*b).total_cmp(&logit(*a)));
-        let Some(&best) = order.first() else { return 0 };
+        let mut ranking = Ranking::new(logits);
+        let Some(best) = ranking.best() else { return 0 };
         if self.temperature == 0.0 {
             return best;
         }
-        order.truncate(self.top_k.unwrap_or(usize::MAX));
-        let weight = |token: u32| (f64::from(logit(token) - logit(best)) / self.temperature).exp();
-        let mut total: f64 = order.iter().map(|t| weight(*t)).sum();
+        ranking.keep(self.top_k.unwrap_or(usize::MAX));
+        let logit = |token: u32| f64::from(logits[token as usize]);
+        let weight = |token: u32| ((logit(token) - logit(best)) / self.temperature).exp();
+        let mut mass: f64 = ranking.tokens.iter().map(|token| weight(*token)).sum();
         if let Some(top_p) = self.top_p {
-            let mut mass = 0.0;
-            let nucleus = order.iter().position(|t| {
-                mass += weight(*t);
-                mass >= top_p * total
-            });
-            order.truncate(nucleus.map_or(order.len(), |last| last + 1));
-            total = mass;
+            let (_, nucleus) = ranking.walk(weight, |so_far| so_far >= top_p * mass);
+            mass = nucleus;
         }
-        let mut left = draw * total;
-        let chosen = order.iter().find(|t| {
-            left -= weight(**t);
-            left < 0.0
-        });
-        *chosen.unwrap_or(&order[order.len() - 1])
+        ranking.walk(weight, |so_far| so_far > draw * mass).0
+    }
+}
+
+/// Tokens from the likeliest down, sorted only as far as they are looked at: a draw rarely reaches
+/// far into a vocabulary.
+struct Ranking<'a> {
+    logits: &'a [f32],
+    tokens: Vec<u32>,
+    sorted: usize,
+}
+
+impl<'a> Ranking<'a> {
+    fn new(logits: &'a [f32]) -> Self {
+        Self { logits, tokens: (0..logits.len() as u32).collect(), sorted: 0 }
+    }
+
+    fn order(logits: &[f32]) -> impl Fn(&u32, &u32) -> Ordering {
+        let logit = |token: &u32| logits[*token as usize];
+        move |a, b| logit(b).total_cmp(&logit(a)).then(a.cmp(b))
+    }
+
+    fn best(&self) -> Option<u32> {
+        self.tokens.iter().copied().min_by(Self::order(self.logits))
+    }
+
+    /// Keeps the `count` likeliest.
+    fn keep(&mut self, count: usize) {
+        if count < self.tokens.len() {
+            self.tokens.select_nth_unstable_by(count, Self::order(self.logits));
+            self.tokens.truncate(count);
+            // A sum depends on its order: not on what the selection happened to leave.
+            self.tokens.sort_unstable();
+        }
+    }
+
+    /// Adds up weights, the likeliest token first, until there is `enough`; gives the token at which
+    /// there is, or the last, and the sum up to it.
+    fn walk(&mut self, weight: impl Fn(u32) -> f64, enough: impl Fn(f64) -> bool) -> (u32, f64) {
+        let (mut last, mut sum) = (0, 0.0);
+        for at in 0..self.tokens.len() {
+            if at == self.sorted {
+                self.sort_more();
+            }
+            last = self.tokens[at];
+            sum += weight(last);
+            if enough(sum) {
+                break;
+            }
+        }
+        (last, sum)
+    }
+
+    fn sort_more(&mut self) {
+        let order = Self::order(self.logits);
+        let more = (2 * self.sorted).max(64).min(self.tokens.len());
+        let rest = &mut self.tokens[self.sorted..];
+        if more - self.sorted < rest.len() {
+            rest.select_nth_unstable_by(more - self.sorted, &order);
+        }
+        rest[..more - self.sorted].sort_unstable_by(&order);
+        self.sorted = more;
     }
 }
 
@@ -98,6 +150,48 @@ mod tests {
         let nucleus = Sampling { top_p: Some(0.7), ..Sampling::PLAIN };
         assert!(share(nucleus, 0) == 0.0 && share(nucleus, 2) > 0.0);
         assert_eq!(share(Sampling { top_p: Some(0.6), ..Sampling::PLAIN }, 1), 1.0);
+    }
+
+    /// Against the definition, which sorts everything, over a vocabulary longer than what is sorted
+    /// at first.
+    #[test]
+    fn a_large_vocabulary_is_sampled_as_if_sorted_whole() {
+        let stream = tra_kernels::random::Stream::new(7);
+        let logits: Vec<f32> =
+            (0..3000).map(|i| (4.0 * stream.normal(i) as f32).round() / 2.0).collect();
+        let plain = |sampling: Sampling, draw: f64| {
+            let mut order: Vec<usize> = (0..logits.len()).collect();
+            order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+            order.truncate(sampling.top_k.unwrap_or(usize::MAX));
+            let weight = |t: usize| (f64::from(logits[t]) / sampling.temperature).exp();
+            let total: f64 = order.iter().map(|t| weight(*t)).sum();
+            let (mut mass, mut kept) = (0.0, 0);
+            while kept < order.len() && mass < sampling.top_p.unwrap_or(2.0) * total {
+                mass += weight(order[kept]);
+                kept += 1;
+            }
+            let mut left = draw * mass;
+            let chosen = order[..kept].iter().find(|t| {
+                left -= weight(**t);
+                left < 0.0
+            });
+            *chosen.unwrap_or(&order[kept - 1]) as u32
+        };
+        for (top_k, top_p) in
+            [(None, None), (Some(100), None), (None, Some(0.9)), (Some(500), Some(0.5))]
+        {
+            for temperature in [0.7, 1.5] {
+                let sampling = Sampling { temperature, top_k, top_p };
+                for i in 0..200 {
+                    let draw = f64::from(i) / 200.0 + 0.0013;
+                    assert_eq!(
+                        sampling.choose(&logits, draw),
+                        plain(sampling, draw),
+                        "{sampling:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

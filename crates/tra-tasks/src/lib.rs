@@ -1,4 +1,4 @@
-//! Length-generalisation tasks as sequences of integers.
+//! Length-generalisation tasks, and text, as sequences of integers.
 //!
 //! A [`Task`] turns a length and a stream of random numbers into a [`Sample`]: tokens, and which of
 //! them are answers to be predicted from the tokens before. Nothing here knows of tensors.
@@ -21,6 +21,7 @@ mod registry;
 pub mod reverse;
 pub mod sort;
 mod symbols;
+pub mod text;
 
 use tra_kernels::random::Stream;
 
@@ -51,6 +52,15 @@ pub struct Split {
     pub to: usize,
 }
 
+/// By what a model of a task is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// The share of sequences in which every answer is right.
+    ExactMatch,
+    /// How surprised it is by the next token.
+    Perplexity,
+}
+
 /// Something to learn.
 pub trait Task: Send + Sync {
     /// What users type.
@@ -77,6 +87,21 @@ pub trait Task: Send + Sync {
 
     /// How a token reads, as short as can be.
     fn token_name(&self, token: u32) -> String;
+
+    /// By what a model of it is judged.
+    fn measure(&self) -> Measure {
+        Measure::ExactMatch
+    }
+
+    /// Where tokens come from text: all it takes to make the tokenizer again, for the checkpoint.
+    fn tokenizer(&self) -> Option<&str> {
+        None
+    }
+
+    /// Where samples come from files: another content has another fingerprint.
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What a task cannot do.
@@ -109,14 +134,15 @@ pub enum TaskError {
         /// What is wrong.
         reason: String,
     },
+    /// A text that cannot be used.
+    Text(String),
 }
 
 impl std::fmt::Display for TaskError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnknownTask(name) => {
-                let known: Vec<_> = NAMES.to_vec();
-                write!(f, "unknown task {name:?}; there are {}", known.join(", "))
+                write!(f, "unknown task {name:?}; there are {}, text", NAMES.join(", "))
             }
             Self::UnknownSplit { task, split, known } => {
                 write!(f, "{task} has no split {split:?}; it has {}", known.join(", "))
@@ -125,6 +151,7 @@ impl std::fmt::Display for TaskError {
                 write!(f, "{task} has no sequence of length {length}: {reason}")
             }
             Self::Setting { task, reason } => write!(f, "{task}: {reason}"),
+            Self::Text(reason) => write!(f, "{reason}"),
         }
     }
 }
@@ -133,10 +160,18 @@ impl std::error::Error for TaskError {}
 
 /// The split of that name.
 pub fn split(task: &dyn Task, name: &str) -> Result<&'static Split, TaskError> {
-    task.splits().iter().find(|split| split.name == name).ok_or_else(|| TaskError::UnknownSplit {
-        task: task.name(),
+    find_split(task.name(), task.splits(), name)
+}
+
+pub(crate) fn find_split(
+    task: &'static str,
+    splits: &'static [Split],
+    name: &str,
+) -> Result<&'static Split, TaskError> {
+    splits.iter().find(|split| split.name == name).ok_or_else(|| TaskError::UnknownSplit {
+        task,
         split: name.into(),
-        known: task.splits().iter().map(|split| split.name).collect(),
+        known: splits.iter().map(|split| split.name).collect(),
     })
 }
 

@@ -13,12 +13,13 @@ use crate::parity::Parity;
 use crate::recall::Recall;
 use crate::reverse::Reverse;
 use crate::sort::Sort;
-use crate::{Task, TaskError};
+use crate::text::Text;
+use crate::{Measure, Split, Task, TaskError};
 
 /// One line a task: the name users type and its settings, which are the task itself.
 macro_rules! tasks {
     ($($name:literal: $task:ident;)*) => {
-        /// Names of all tasks.
+        /// Names of all tasks whose samples are drawn. `text` is read from files.
         pub const NAMES: &[&str] = &[$($name),*];
 
         /// Any task with its settings, under its name.
@@ -26,6 +27,9 @@ macro_rules! tasks {
         #[serde(tag = "name")]
         pub enum TaskConfig {
             $(#[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $task($task),)*
+            /// `text`
+            #[serde(rename = "text")]
+            Text(Text),
         }
 
         impl TaskConfig {
@@ -33,22 +37,69 @@ macro_rules! tasks {
             pub fn by_name(name: &str) -> Result<Self, TaskError> {
                 match name {
                     $($name => Ok(Self::$task($task::default())),)*
+                    "text" => Ok(Self::Text(Text::default())),
                     _ => Err(TaskError::UnknownTask(name.into())),
                 }
             }
 
-            /// The task, if its settings make sense.
-            pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+            /// What users type.
+            pub fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$task(task) => {
-                        task.validate()
-                            .map_err(|reason| TaskError::Setting { task: $name, reason })?;
-                        Ok(Box::new(task.clone()))
-                    })*
+                    $(Self::$task(_) => $name,)*
+                    Self::Text(_) => "text",
+                }
+            }
+
+            /// What a length counts.
+            pub fn unit(&self) -> &'static str {
+                match self {
+                    $(Self::$task(task) => task.unit(),)*
+                    Self::Text(_) => "tokens",
+                }
+            }
+
+            /// The distributions it offers, `train` first.
+            pub fn splits(&self) -> &'static [Split] {
+                match self {
+                    $(Self::$task(task) => task.splits(),)*
+                    Self::Text(_) => crate::text::SPLITS,
+                }
+            }
+
+            /// Says what is wrong with the settings, if anything is. Files are not looked at.
+            pub fn validate(&self) -> Result<(), TaskError> {
+                let wrong = |reason| TaskError::Setting { task: self.name(), reason };
+                match self {
+                    $(Self::$task(task) => task.validate().map_err(wrong),)*
+                    Self::Text(text) => text.validate().map_err(wrong),
+                }
+            }
+
+            /// The task, if its settings make sense. Text is opened, and tokenised if need be.
+            pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+                self.validate()?;
+                match self {
+                    $(Self::$task(task) => Ok(Box::new(task.clone())),)*
+                    Self::Text(text) => Ok(Box::new(text.open(&mut |_, _| {})?)),
                 }
             }
         }
     };
+}
+
+impl TaskConfig {
+    /// By what a model of it is judged.
+    pub fn measure(&self) -> Measure {
+        match self {
+            Self::Text(_) => Measure::Perplexity,
+            _ => Measure::ExactMatch,
+        }
+    }
+
+    /// The split of that name.
+    pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
+        crate::find_split(self.name(), self.splits(), name)
+    }
 }
 
 tasks! {

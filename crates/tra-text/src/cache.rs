@@ -222,6 +222,7 @@ pub struct Tokens {
     width: usize,
     count: usize,
     text_bytes: u64,
+    key: String,
 }
 
 impl Tokens {
@@ -250,7 +251,9 @@ impl Tokens {
         let whole = matches!(width, 2 | 4)
             && count.checked_mul(width).and_then(|n| n.checked_add(HEADER as u64))
                 == Some(map.len() as u64);
-        let tokens = |map| Self { map, width: width as usize, count: count as usize, text_bytes };
+        let key = stamp::hex(key);
+        let tokens =
+            |map| Self { map, width: width as usize, count: count as usize, text_bytes, key };
         Ok(whole.then(|| tokens(map)))
     }
 
@@ -262,6 +265,11 @@ impl Tokens {
     /// Whether there are none; a text without any is refused, so there are some.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Another text or tokenizer has another.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     /// Bytes of the text, as UTF-8.

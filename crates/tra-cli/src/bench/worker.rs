@@ -55,13 +55,5 @@ fn serve() -> Result<()> {
             _ => break,
         }
     }
-    say(&json!({ "peak_memory_bytes": peak_memory() }))
-}
-
-/// The most memory this process ever held, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
+    say(&json!({ "peak_memory_bytes": tra_kernels::memory::peak() }))
 }

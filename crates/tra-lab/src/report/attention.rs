@@ -12,7 +12,11 @@ const LONGEST_TOKEN: usize = 7;
 /// so that heads can be compared.
 const CLASSES: [f32; 7] = [0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75];
 
+/// Nothing where no run has a picture.
 pub fn section(tasks: &[Task]) -> String {
+    if tasks.iter().flat_map(Task::runs).all(|run| run.picture.is_none()) {
+        return String::new();
+    }
     let mut out = String::from(
         "<p>Attention on one sequence, query down and key across. A blank pair below the diagonal \
          is a key that the query does not keep; the palest tint is a key kept with next to no \

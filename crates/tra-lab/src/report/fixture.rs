@@ -1,7 +1,7 @@
-//! A small report for tests: `rope` before `tra`, two seeds each.
+//! Small reports for tests: `rope` before `tra`, two seeds each.
 
 use super::*;
-use crate::records::wilson;
+use crate::records::{PerplexityResult, PositionLoss, Protocol, wilson};
 
 pub fn report() -> Report {
     let runs = [("rope", 0), ("tra", 0), ("rope", 1), ("tra", 1)];
@@ -10,6 +10,62 @@ pub fn report() -> Report {
         version: "0.1.0".into(),
         commands: vec!["tra train --task flip-flop && echo \"done\"".into()],
         runs: runs.map(|(attention, seed)| run(attention, seed)).into(),
+    }
+}
+
+/// A report of runs on text, trained on windows of 128.
+pub fn text() -> Report {
+    let mut report = report();
+    report.title = "Text".into();
+    for run in &mut report.runs {
+        run.task = "text".into();
+        run.measure = Measure::Perplexity;
+        run.train_length = (128, 128);
+        run.results = vec![EvalResult { loss: 3.0, ..result("valid", 128, 0) }];
+        run.evaluations[0].results = run.results.clone();
+        run.perplexity = Some(perplexity(&run.attention, run.seed));
+    }
+    report
+}
+
+/// With a longer window `tra` gets better and `rope` gets worse.
+fn perplexity(attention: &str, seed: u64) -> Perplexity {
+    let cuts = [
+        (Protocol::Chunk, 64, 64),
+        (Protocol::Chunk, 128, 128),
+        (Protocol::Chunk, 512, 512),
+        (Protocol::Sliding, 128, 64),
+        (Protocol::Sliding, 512, 256),
+    ];
+    let result = |(protocol, window, stride): (Protocol, usize, usize)| {
+        let octaves = f64::from(window.ilog2()) - 7.0;
+        let slope = if attention == "tra" { -1.0 } else { 3.0 };
+        let base = if protocol == Protocol::Chunk { 22.0 } else { 21.0 };
+        let perplexity = base + slope * octaves + seed as f64;
+        let bin = |from: usize| PositionLoss {
+            from,
+            to: (4 * from).min(window) - 1,
+            tokens: 3 * from as u64,
+            loss: if attention == "tra" { 3.0 } else { 3.5 },
+        };
+        PerplexityResult {
+            protocol,
+            window,
+            stride,
+            loss: perplexity.ln(),
+            loss_interval: [(perplexity - 1.0).ln(), (perplexity + 1.0).ln()],
+            perplexity,
+            perplexity_interval: [perplexity - 1.0, perplexity + 1.0],
+            bits_per_byte: 1.0,
+            by_position: [2, 8, 32, 128].into_iter().filter(|b| *b < window).map(bin).collect(),
+        }
+    };
+    Perplexity {
+        step: 20,
+        text: "a<b>.txt".into(),
+        tokens: 10_000,
+        bytes: 40_000,
+        results: cuts.into_iter().map(result).collect(),
     }
 }
 
@@ -28,6 +84,7 @@ fn run(attention: &str, seed: u64) -> Run {
         attention: attention.into(),
         task: "flip-flop".into(),
         unit: "tokens".into(),
+        measure: Measure::ExactMatch,
         seed,
         train_length: (16, 16),
         parameters: 1_000,
@@ -35,6 +92,7 @@ fn run(attention: &str, seed: u64) -> Run {
         steps: steps.collect(),
         evaluations: vec![EvaluationRecord { step: 10, results: results.clone() }],
         results,
+        perplexity: None,
         picture: Some(picture(5)),
     }
 }

@@ -5,16 +5,22 @@
 
 mod accuracy;
 mod attention;
+mod losses;
 mod marks;
+mod perplexity;
 mod plot;
 mod scale;
+mod scores;
 mod series;
 mod summary;
 mod table;
 mod text;
 mod training;
+mod windows;
 
-use crate::records::{EvalResult, EvaluationRecord, StepRecord};
+use tra_tasks::Measure;
+
+use crate::records::{EvalResult, EvaluationRecord, Perplexity, StepRecord};
 use series::Task;
 use text::escape;
 
@@ -44,6 +50,8 @@ pub struct Run {
     pub task: String,
     /// What a length counts: `tokens`, `symbols`.
     pub unit: String,
+    /// By what a model of the task is judged.
+    pub measure: Measure,
     /// Seed of weights and data.
     pub seed: u64,
     /// Shortest and longest length in training.
@@ -58,6 +66,8 @@ pub struct Run {
     pub evaluations: Vec<EvaluationRecord>,
     /// Evaluation of the trained model.
     pub results: Vec<EvalResult>,
+    /// Perplexity at several windows, where `tra perplexity` was run.
+    pub perplexity: Option<Perplexity>,
     /// Attention on one sequence.
     pub picture: Option<Picture>,
 }
@@ -86,15 +96,19 @@ pub struct HeadPicture {
 pub fn html(report: &Report) -> String {
     let tasks = series::tasks(&report.runs);
     let title = escape(&report.title);
+    let exact = |task: &Task| task.measure == Measure::ExactMatch;
+    let text = |task: &Task| task.measure == Measure::Perplexity;
+    let any = |_: &Task| true;
     let mut sections = vec![
-        ("accuracy", "Accuracy against length", by_task(&tasks, accuracy::section)),
-        ("splits", "Splits", by_task(&tasks, table::section)),
-        ("training", "Training", by_task(&tasks, training::section)),
+        ("accuracy", "Accuracy against length", by_task(&tasks, exact, accuracy::section)),
+        ("splits", "Splits", by_task(&tasks, exact, table::section)),
+        ("losses", "Loss and perplexity", by_task(&tasks, text, losses::section)),
+        ("perplexity", "Perplexity against window", by_task(&tasks, any, perplexity::section)),
+        ("training", "Training", by_task(&tasks, any, training::section)),
+        ("attention", "Attention", attention::section(&tasks)),
+        ("settings", "Settings", settings(report)),
     ];
-    if report.runs.iter().any(|run| run.picture.is_some()) {
-        sections.push(("attention", "Attention", attention::section(&tasks)));
-    }
-    sections.push(("settings", "Settings", settings(report)));
+    sections.retain(|(_, _, html)| !html.is_empty());
 
     let contents: String = sections
         .iter()
@@ -119,16 +133,14 @@ pub fn html(report: &Report) -> String {
     )
 }
 
-/// The task's name stands over its part only where there is more than one task.
-fn by_task(tasks: &[Task], part: fn(&Task) -> String) -> String {
-    match tasks {
-        [] => "<p>There are no runs.</p>\n".into(),
-        [task] => part(task),
-        _ => tasks
-            .iter()
-            .map(|task| format!("<h3>{}</h3>\n{}", escape(task.name), part(task)))
-            .collect(),
-    }
+/// The parts of the tasks that are `meant` and have something to show. The task's name stands over
+/// its part only where there is more than one task.
+fn by_task(tasks: &[Task], meant: fn(&Task) -> bool, part: fn(&Task) -> String) -> String {
+    let named = |task: &Task| match part(task) {
+        html if html.is_empty() || tasks.len() == 1 => html,
+        html => format!("<h3>{}</h3>\n{html}", escape(task.name)),
+    };
+    tasks.iter().filter(|task| meant(task)).map(named).collect()
 }
 
 fn settings(report: &Report) -> String {

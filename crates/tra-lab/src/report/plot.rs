@@ -1,7 +1,7 @@
 //! A line plot as SVG: axes, grid, lines with bands, and their names at the line ends.
 
 use super::marks::Mark;
-use super::scale::{Kind, Scale, Tick, number};
+use super::scale::{Kind, Scale, Tick, decade_ticks, linear_ticks, number};
 use super::text::{escape, shorten};
 
 /// Width of a letter, a little more than the average of common system fonts at 13 px.
@@ -10,6 +10,8 @@ const LINE_HEIGHT: f64 = 16.0;
 /// Distance of the data from the frame, so that lines at 0% and 100% stay whole.
 const INSET: f64 = 8.0;
 
+/// Values further apart than this many times need a log axis to be told apart at both ends.
+const FAR: f64 = 4.0;
 /// With more lines than this, what lies under them is drawn fainter still.
 const CROWD: usize = 9;
 
@@ -84,6 +86,34 @@ struct Frame {
     bottom: f64,
     x: Scale,
     y: Scale,
+}
+
+impl Axis {
+    /// Linear and as long as the finite ones of `values` need; none if there are none.
+    pub fn linear(label: &str, values: impl Iterator<Item = f64>) -> Option<Self> {
+        let (low, high) = ends(values)?;
+        let room = if high > low { 0.05 * (high - low) } else { 0.1 * high.abs().max(1e-3) };
+        // Nothing shown this way goes below zero.
+        let (low, high) = ((low - room).max(low.min(0.0)), high + room);
+        let ticks = linear_ticks(low, high, 5);
+        Some(Self { label: label.into(), kind: Kind::Linear, low, high, ticks })
+    }
+
+    /// Linear where that shows all of `values` well, else with a log scale.
+    pub fn fitted(label: &str, values: impl Iterator<Item = f64>) -> Option<Self> {
+        let (low, high) = ends(values)?;
+        if low <= 0.0 || high <= FAR * low {
+            return Self::linear(label, [low, high].into_iter());
+        }
+        let ticks = decade_ticks(low, high);
+        Some(Self { label: format!("{label} (log scale)"), kind: Kind::Log, low, high, ticks })
+    }
+}
+
+/// The least and the most of the finite ones.
+fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    let finite = values.filter(|value| value.is_finite()).map(|value| (value, value));
+    finite.reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
 }
 
 impl Point {
@@ -357,6 +387,18 @@ fn apart(wished: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_axis_covers_its_finite_values_and_bends_where_they_are_far_apart() {
+        let fitted = |values: &[f64]| Axis::fitted("y", values.iter().copied());
+        let near = fitted(&[10.0, f64::NAN, 20.0, f64::INFINITY]).unwrap();
+        assert_eq!((near.kind, near.low, near.high), (Kind::Linear, 9.5, 20.5));
+        let far = fitted(&[10.0, 50.0]).unwrap();
+        assert_eq!((far.kind, far.label.as_str()), (Kind::Log, "y (log scale)"));
+        let flat = fitted(&[0.0]).unwrap();
+        assert!(flat.low < flat.high && flat.ticks.len() > 1);
+        assert!(fitted(&[f64::NAN]).is_none());
+    }
 
     #[test]
     fn labels_do_not_overlap_and_keep_their_order() {

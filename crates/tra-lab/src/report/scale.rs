@@ -93,11 +93,14 @@ pub fn decade_ticks(low: f64, high: f64) -> Vec<Tick> {
         every.map(|(part, power)| scientific(part, power)).filter(inside).collect()
     };
     let (decades, finer) = (with(&[1]), with(&[1, 2, 5]));
-    match (decades.len(), finer.len()) {
-        (2.., _) => decades,
-        (_, 2..) => finer,
-        _ => linear_ticks(low, high, 4),
+    if decades.len() > 1 {
+        return decades;
     }
+    if finer.len() > 2 {
+        return finer;
+    }
+    let finest = with(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    if finest.len() > 1 { finest } else { linear_ticks(low, high, 4) }
 }
 
 /// `part` times ten to the `power`.
@@ -149,6 +152,7 @@ mod tests {
         assert_eq!(labels(length_ticks(300.0, 300.0)), [""; 0]);
         assert_eq!(labels(decade_ticks(2e-5, 3.0)), ["10⁻⁴", "0.001", "0.01", "0.1", "1"]);
         assert_eq!(labels(decade_ticks(0.1, 0.7)), ["0.1", "0.2", "0.5"]);
+        assert_eq!(labels(decade_ticks(15.0, 61.0)), ["20", "30", "40", "50", "60"]);
         assert_eq!(labels(decade_ticks(2.1, 2.9)), ["2.2", "2.4", "2.6", "2.8"]);
     }
 

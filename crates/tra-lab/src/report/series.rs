@@ -1,5 +1,7 @@
 //! Runs put together: by task, then by mechanism, so that seeds can be averaged.
 
+use tra_tasks::Measure;
+
 use super::Run;
 use super::marks::{self, Mark};
 use crate::records::EvalResult;
@@ -8,6 +10,7 @@ use crate::records::EvalResult;
 pub struct Task<'a> {
     pub name: &'a str,
     pub unit: &'a str,
+    pub measure: Measure,
     pub series: Vec<Series<'a>>,
 }
 
@@ -107,7 +110,7 @@ pub fn tasks(runs: &[Run]) -> Vec<Task<'_>> {
     for run in runs {
         if !tasks.iter().any(|task| task.name == run.task) {
             let series = series(runs.iter().filter(|other| other.task == run.task).collect());
-            tasks.push(Task { name: &run.task, unit: &run.unit, series });
+            tasks.push(Task { name: &run.task, unit: &run.unit, measure: run.measure, series });
         }
     }
     tasks

@@ -8,32 +8,41 @@ pub fn section(task: &Task) -> String {
     if places.is_empty() {
         return "<p>No evaluation of the trained models was recorded.</p>\n".into();
     }
-    let columns: String = task
-        .series
-        .iter()
-        .map(|series| {
-            format!("<th scope=\"col\">{}{}</th>", series.mark.swatch(), escape(&series.label))
-        })
-        .collect();
     let rows: String = places.iter().map(|&place| row(task, place)).collect();
-    let seeds = task.series.iter().any(|series| series.runs.len() > 1);
     format!(
         "<p>Share of sequences with every answer right{}. Below it, the sequences drawn and the \
          share of answer tokens that are wrong. 100.0% means all of them; the best of a row is \
-         <b class=\"best\">marked</b>. Resting on a cell shows the 95% intervals.</p>\n\
-         <div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table of splits\">\
-         <table><thead><tr><th scope=\"col\">Split</th>\
-         <th scope=\"col\" class=\"length\">Length ({})</th>{columns}</tr></thead>\n\
-         <tbody>\n{rows}</tbody></table></div>\n",
-        if seeds { ", mean ± standard deviation over seeds" } else { "" },
-        escape(task.unit),
+         <b class=\"best\">marked</b>. Resting on a cell shows the 95% intervals.</p>\n{}",
+        over_seeds(task),
+        table(task, "Table of splits", ["Split", "Length"], &rows),
     )
+}
+
+/// A table with two columns of its own, the second a length, and one a series.
+pub fn table(task: &Task, name: &str, [first, second]: [&str; 2], rows: &str) -> String {
+    let column = |series: &Series| {
+        format!("<th scope=\"col\">{}{}</th>", series.mark.swatch(), escape(&series.label))
+    };
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{name}\">\
+         <table><thead><tr><th scope=\"col\">{first}</th>\
+         <th scope=\"col\" class=\"length\">{second} ({})</th>{}</tr></thead>\n\
+         <tbody>\n{rows}</tbody></table></div>\n",
+        escape(task.unit),
+        task.series.iter().map(column).collect::<String>(),
+    )
+}
+
+/// What the numbers of a table are where there are several seeds.
+pub fn over_seeds(task: &Task) -> &'static str {
+    let several = task.series.iter().any(|series| series.runs.len() > 1);
+    if several { ", mean ± standard deviation over seeds" } else { "" }
 }
 
 fn row(task: &Task, place: Place) -> String {
     let spreads: Vec<Option<Spread>> =
         task.series.iter().map(|series| series.exact_match(place)).collect();
-    let best = best(&spreads);
+    let best = best(spreads.iter().flatten().map(|spread| spread.mean), f64::max);
     let cells: String = task
         .series
         .iter()
@@ -49,11 +58,10 @@ fn row(task: &Task, place: Place) -> String {
     )
 }
 
-/// The best mean, unless all are equal: then there is nothing to mark.
-fn best(spreads: &[Option<Spread>]) -> Option<f64> {
-    let means = || spreads.iter().flatten().map(|spread| spread.mean);
-    let (least, most) = (means().reduce(f64::min)?, means().reduce(f64::max)?);
-    (least < most).then_some(most)
+/// The mean that `better` prefers, unless all are equal: then there is nothing to mark.
+pub fn best(means: impl Iterator<Item = f64> + Clone, better: fn(f64, f64) -> f64) -> Option<f64> {
+    let (least, most) = (means.clone().reduce(f64::min)?, means.clone().reduce(f64::max)?);
+    if least < most { means.reduce(better) } else { None }
 }
 
 fn cell(series: &Series, place: Place, spread: Option<Spread>, best: Option<f64>) -> String {
@@ -84,7 +92,7 @@ fn cell(series: &Series, place: Place, spread: Option<Spread>, best: Option<f64>
 }
 
 /// `3 × 256` where every seed saw as many, else their sum.
-fn sequences(counts: &[u64]) -> String {
+pub fn sequences(counts: &[u64]) -> String {
     match counts {
         [one] => whole(*one),
         [first, rest @ ..] if rest.iter().all(|count| count == first) => {
@@ -94,15 +102,16 @@ fn sequences(counts: &[u64]) -> String {
     }
 }
 
-/// How `length` compares to the longest in training.
-fn relation(task: &Task, length: usize) -> String {
-    let mut trained = task.runs().map(|run| run.train_length.1);
-    let Some(first) = trained.next() else { return String::new() };
-    if trained.any(|other| other != first) || first == 0 {
+/// How `length` compares to those in training.
+pub fn relation(task: &Task, length: usize) -> String {
+    let mut trained = task.runs().map(|run| run.train_length);
+    let Some((shortest, longest)) = trained.next() else { return String::new() };
+    if trained.any(|other| other != (shortest, longest)) || longest == 0 {
         return String::new();
     }
-    let ratio = length as f64 / first as f64;
+    let ratio = length as f64 / longest as f64;
     match ratio {
+        _ if length < shortest => format!("{ratio:.2} × training"),
         ..=1.0 => "as in training".into(),
         _ if ratio.fract() < 0.05 => format!("{ratio:.0} × training"),
         _ => format!("{ratio:.1} × training"),
@@ -116,10 +125,11 @@ mod tests {
 
     #[test]
     fn the_best_of_a_row_is_marked_unless_all_are_equal() {
-        let spread = |mean| Spread::of([mean]);
-        assert_eq!(best(&[spread(0.5), None, spread(1.0)]), Some(1.0));
-        assert_eq!(best(&[spread(1.0), spread(1.0)]), None);
-        assert_eq!(best(&[None]), None);
+        let of = |means: &[f64], better| best(means.iter().copied(), better);
+        assert_eq!(of(&[0.5, 1.0], f64::max), Some(1.0));
+        assert_eq!(of(&[0.5, 1.0], f64::min), Some(0.5));
+        assert_eq!(of(&[1.0, 1.0], f64::max), None);
+        assert_eq!(of(&[], f64::max), None);
     }
 
     #[test]

@@ -44,7 +44,9 @@ fn text_from_outside_is_escaped() {
 #[test]
 fn missing_and_odd_data_break_nothing() {
     let empty = Report { runs: Vec::new(), ..fixture::report() };
-    sound(&html(&empty));
+    let page = html(&empty);
+    sound(&page);
+    assert!(page.contains("There are no runs") && !page.contains("id=\"training\""));
 
     let change = |change: fn(&mut Run)| {
         let mut report = fixture::report();
@@ -72,6 +74,83 @@ fn missing_and_odd_data_break_nothing() {
         run.results[0].exact_match_interval = [f64::NAN; 2];
         run.results[1].length = 0;
     });
+}
+
+#[test]
+fn pages_of_text_are_sound() {
+    let page = html(&fixture::text());
+    sound(&page);
+    assert_eq!(page.matches("http").count(), 1);
+    for (id, shown) in [
+        ("accuracy", false),
+        ("splits", false),
+        ("losses", true),
+        ("perplexity", true),
+        ("training", true),
+        ("settings", true),
+    ] {
+        assert_eq!(page.contains(&format!("<section id=\"{id}\">")), shown, "{id}");
+        assert_eq!(page.contains(&format!("href=\"#{id}\"")), shown, "{id}");
+    }
+    assert!(!page.contains("Exact match") && !page.contains("every answer right"));
+
+    let page = html(&fixture::report());
+    assert!(page.contains("id=\"accuracy\"") && page.contains("id=\"splits\""));
+    assert!(!page.contains("id=\"losses\"") && !page.contains("id=\"perplexity\""));
+}
+
+#[test]
+fn missing_and_odd_data_of_text_break_nothing() {
+    let change = |change: fn(&mut Run)| {
+        let mut report = fixture::text();
+        report.runs.iter_mut().for_each(change);
+        let page = html(&report);
+        sound(&page);
+        page
+    };
+    let each = |run: &mut Run, change: fn(&mut crate::records::PerplexityResult)| {
+        run.perplexity.iter_mut().flat_map(|read| &mut read.results).for_each(change);
+    };
+    let nasty = change(|run| run.perplexity.as_mut().unwrap().text = "<x onload=\"y\">&".into());
+    assert!(!nasty.contains("<x") && nasty.contains("&lt;x onload=&quot;y&quot;&gt;&amp;"));
+    assert!(!change(|run| run.perplexity = None).contains("id=\"perplexity\""));
+    assert!(!change(|run| run.results.clear()).contains("id=\"losses\""));
+    change(|run| run.train_length = (0, 0));
+    change(|run| run.train_length = (1, 100_000));
+    change(|run| run.train_length = (64, 64 << run.seed));
+    change(|run| run.seed = 0);
+    change(|run| run.steps.iter_mut().for_each(|step| step.loss = f64::NAN));
+    change(|run| run.perplexity.as_mut().unwrap().results.truncate(1));
+    for odd in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, f64::MAX] {
+        let mut report = fixture::text();
+        for run in &mut report.runs[..3] {
+            for result in &mut run.perplexity.as_mut().unwrap().results {
+                (result.perplexity, result.loss, result.bits_per_byte) = (odd, odd, odd);
+                result.perplexity_interval = [odd; 2];
+                result.by_position.iter_mut().for_each(|bin| bin.loss = odd);
+            }
+            run.results[0].loss = odd;
+            run.results[0].loss_interval = [f64::NAN, odd];
+            run.evaluations[0].results[0].loss = odd;
+        }
+        sound(&html(&report));
+    }
+    for run in 0..2 {
+        let mut report = fixture::text();
+        each(&mut report.runs[run], |result| result.window = 0);
+        each(&mut report.runs[run], |result| result.by_position.clear());
+        sound(&html(&report));
+    }
+}
+
+#[test]
+fn text_and_other_tasks_share_a_page() {
+    let mut report = fixture::report();
+    report.runs.extend(fixture::text().runs);
+    let page = html(&report);
+    sound(&page);
+    assert_eq!(page.matches("<h3>text</h3>").count(), 3);
+    assert_eq!(page.matches("<h3>flip-flop</h3>").count(), 3);
 }
 
 #[test]

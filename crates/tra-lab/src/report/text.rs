@@ -32,6 +32,33 @@ pub fn percent_spread(mean: f64, deviation: f64) -> String {
     format!("{:.*}% ± {:.*}", digits, mean * 100.0, digits, deviation * 100.0)
 }
 
+/// A perplexity to about four digits; those past a million say no more than how far off they are.
+pub fn perplexity(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "–".into(),
+        ..100.0 => format!("{value:.2}"),
+        ..1000.0 => format!("{value:.1}"),
+        ..1e6 => whole(value.round() as u64),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// Mean and standard deviation of perplexities, with the decimals of the mean.
+pub fn perplexity_spread(mean: f64, deviation: f64) -> String {
+    let decimals = match mean {
+        ..100.0 => 2,
+        ..1000.0 => 1,
+        ..1e6 => return format!("{} ± {}", perplexity(mean), whole(deviation.round() as u64)),
+        _ => return format!("{} ± {}", perplexity(mean), perplexity(deviation)),
+    };
+    format!("{mean:.decimals$} ± {deviation:.decimals$}")
+}
+
+/// A loss in nats.
+pub fn loss(value: f64) -> String {
+    if value.is_finite() { format!("{value:.3}") } else { "–".into() }
+}
+
 /// Decimals at which `share` does not round to all or to none, unless it is.
 fn digits(share: f64) -> usize {
     let exact = share == 0.0 || share == 1.0;
@@ -102,6 +129,18 @@ mod tests {
         assert_eq!(percent_spread(1.0, 0.0), "100.0% ± 0.0");
         assert_eq!(percent_spread(0.9997, 0.0002), "99.97% ± 0.02");
         assert_eq!(percent_spread(0.412, 0.0831), "41.2% ± 8.3");
+    }
+
+    #[test]
+    fn perplexities_have_about_four_digits() {
+        let shown = [1.5, 21.304, 345.67, 1_234.5, 4.2e9].map(perplexity);
+        assert_eq!(shown, ["1.50", "21.30", "345.7", "1,235", "4.2e9"]);
+        assert_eq!([perplexity(f64::INFINITY), loss(f64::NAN)], ["–", "–"]);
+        assert_eq!(perplexity_spread(21.304, 0.126), "21.30 ± 0.13");
+        assert_eq!(perplexity_spread(345.67, 12.34), "345.7 ± 12.3");
+        assert_eq!(perplexity_spread(2_345.0, 12.3), "2,345 ± 12");
+        assert_eq!(perplexity_spread(2.3e9, 1.2e8), "2.3e9 ± 1.2e8");
+        assert_eq!(loss(3.05849), "3.058");
     }
 
     #[test]

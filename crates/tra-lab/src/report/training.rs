@@ -1,11 +1,13 @@
-//! Loss and exact match against training steps.
+//! Loss and what the task is judged by against training steps.
+
+use tra_tasks::Measure;
 
 use super::accuracy::percent_axis;
 use super::plot::{Axis, Line, Plot, Point};
 use super::scale::{Kind, decade_ticks, linear_ticks};
 use super::series::{Place, Series, Spread, Task, places};
-use super::text::{lengths, percent, plural, whole};
-use super::{Run, StepRecord};
+use super::text::{lengths, percent, perplexity, plural, whole};
+use super::{EvalResult, Run, StepRecord};
 
 /// More points than this are finer than the plot shows.
 const BINS: usize = 300;
@@ -18,16 +20,41 @@ pub fn section(task: &Task) -> String {
         Some(plot) => plot.figure(&loss_caption(task)),
         None => "<p>No training steps were recorded.</p>\n".into(),
     };
-    let evaluated = places(
-        task.runs().flat_map(|run| &run.evaluations).flat_map(|evaluation| &evaluation.results),
-    );
+    let evaluated = places(evaluation_results(task));
     if !evaluated.is_empty() {
-        let panels: String =
-            evaluated.iter().map(|&place| evaluation_plot(task, place).panel()).collect();
+        let panels = evaluated.iter().filter_map(|&place| evaluation_plot(task, place));
         out += &format!(
-            "<p>Exact match in evaluations during training.</p>\n\
-             <div class=\"panels\">{panels}</div>\n"
+            "<p>{}</p>\n<div class=\"panels\">{}</div>\n",
+            evaluations_caption(task),
+            panels.map(|plot| plot.panel()).collect::<String>()
         );
+    }
+    out
+}
+
+fn evaluation_results<'a>(task: &Task<'a>) -> impl Iterator<Item = &'a EvalResult> {
+    task.runs().flat_map(|run| &run.evaluations).flat_map(|evaluation| &evaluation.results)
+}
+
+/// What a model of the task is judged by.
+fn measured(measure: Measure, result: &EvalResult) -> f64 {
+    match measure {
+        Measure::ExactMatch => result.exact_match,
+        Measure::Perplexity => result.loss.exp(),
+    }
+}
+
+fn evaluations_caption(task: &Task) -> String {
+    let mut out = String::from(match task.measure {
+        Measure::ExactMatch => "Exact match in evaluations during training.",
+        Measure::Perplexity => {
+            "Perplexity, the exponential of the mean loss, in evaluations during training."
+        }
+    });
+    let bad = |result: &&EvalResult| !measured(task.measure, result).is_finite();
+    let left_out = evaluation_results(task).filter(bad).count();
+    if left_out > 0 {
+        out += &format!(" Left out: {} not finite.", plural(left_out, "result"));
     }
     out
 }
@@ -43,12 +70,16 @@ fn loss_plot(task: &Task) -> Option<Plot> {
         title: format!("{}: training loss", task.name),
         description: "Mean cross-entropy of every training step, one line a run.".into(),
         x: step_axis(losses().map(|step| step.step)),
-        y: Axis {
-            label: "Loss (nats, log scale)".into(),
-            kind: Kind::Log,
-            low,
-            high,
-            ticks: decade_ticks(low, high),
+        y: match task.measure {
+            Measure::ExactMatch => Axis {
+                label: "Loss (nats, log scale)".into(),
+                kind: Kind::Log,
+                low,
+                high,
+                ticks: decade_ticks(low, high),
+            },
+            // No text can be foretold: its loss stays far from zero.
+            Measure::Perplexity => Axis::linear("Loss (nats)", [low, high].into_iter())?,
         },
         lines: task.series.iter().flat_map(|series| loss_lines(series, low)).collect(),
         stretches: Vec::new(),
@@ -130,12 +161,13 @@ fn coarse(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     values.chunks(values.len().div_ceil(BINS)).flat_map(ends).flatten().collect()
 }
 
-fn evaluation_plot(task: &Task, place: Place) -> Plot {
+/// None where nothing is finite.
+fn evaluation_plot(task: &Task, place: Place) -> Option<Plot> {
     let name =
         format!("{} at {} {}", place.split, lengths(place.shortest, place.length), task.unit);
     let steps = task.runs().flat_map(|run| &run.evaluations).map(|evaluation| evaluation.step);
     let line = |series: &Series| {
-        let points = evaluation_points(series, place);
+        let points = evaluation_points(task.measure, series, place);
         Line {
             mark: series.mark.clone(),
             label: (!points.is_empty()).then(|| series.label.clone()),
@@ -144,37 +176,50 @@ fn evaluation_plot(task: &Task, place: Place) -> Plot {
             raw: Vec::new(),
         }
     };
-    Plot {
-        description: format!("Exact match on {name} during training."),
+    let (what, y) = match task.measure {
+        Measure::ExactMatch => ("Exact match", percent_axis()),
+        // One axis for all places, so that they compare.
+        Measure::Perplexity => {
+            let values = evaluation_results(task).map(|result| result.loss.exp());
+            ("Perplexity", Axis::fitted("Perplexity", values)?)
+        }
+    };
+    Some(Plot {
+        description: format!("{what} on {name} during training."),
         title: name,
         x: step_axis(steps),
-        y: percent_axis(),
+        y,
         lines: task.series.iter().map(line).collect(),
         stretches: Vec::new(),
-    }
+    })
 }
 
-fn evaluation_points(series: &Series, place: Place) -> Vec<Point> {
+fn evaluation_points(measure: Measure, series: &Series, place: Place) -> Vec<Point> {
     let mut steps: Vec<u64> =
         series.runs.iter().flat_map(|run| &run.evaluations).map(|e| e.step).collect();
     steps.sort_unstable();
     steps.dedup();
     let point = |step: u64| {
-        let spread = Spread::of(series.runs.iter().filter_map(|run| at_step(run, step, place)))?;
+        let results = series.runs.iter().filter_map(|run| at_step(run, step, place));
+        let spread = Spread::of(results.map(|result| measured(measure, result)))?;
+        let mean = match measure {
+            Measure::ExactMatch => percent(spread.mean),
+            Measure::Perplexity => format!("perplexity {}", perplexity(spread.mean)),
+        };
         Some(Point {
             x: step as f64,
             y: spread.mean,
             low: spread.least,
             high: spread.most,
-            tip: format!("{}, step {}: {}", series.label, whole(step), percent(spread.mean)),
+            tip: format!("{}, step {}: {mean}", series.label, whole(step)),
         })
     };
     steps.into_iter().filter_map(point).collect()
 }
 
-fn at_step(run: &Run, step: u64, place: Place) -> Option<f64> {
+fn at_step<'a>(run: &'a Run, step: u64, place: Place) -> Option<&'a EvalResult> {
     let evaluation = run.evaluations.iter().rfind(|evaluation| evaluation.step == step)?;
-    evaluation.results.iter().find(|&result| Place::of(result) == place).map(|r| r.exact_match)
+    evaluation.results.iter().find(|&result| Place::of(result) == place)
 }
 
 fn step_axis(steps: impl Iterator<Item = u64>) -> Axis {
@@ -191,6 +236,7 @@ fn step_axis(steps: impl Iterator<Item = u64>) -> Axis {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Report, fixture, series};
     use super::*;
 
     #[test]
@@ -202,6 +248,21 @@ mod tests {
         assert_eq!((smooth[0].0, smooth[smooth.len() - 1].0), (0.0, 9_999.0));
         assert!(coarse.contains(&(5_001.0, 50.0)));
         assert!(coarse.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+    }
+
+    #[test]
+    fn text_is_judged_by_perplexity() {
+        let mut report = fixture::text();
+        let page = |report: &Report| section(&series::tasks(&report.runs)[0]);
+        let html = page(&report);
+        assert!(!html.contains("Exact match") && !html.contains("log scale"), "{html}");
+        assert!(html.contains("tra, step 10: perplexity 20.09</title>"), "{html}");
+        report.runs[0].evaluations[0].results[0].loss = f64::NAN;
+        assert!(page(&report).contains("Left out: 1 result not finite."));
+        for run in &mut report.runs {
+            run.evaluations[0].results[0].loss = 1e6;
+        }
+        assert!(page(&report).contains("Left out: 4 results not finite."));
     }
 
     #[test]

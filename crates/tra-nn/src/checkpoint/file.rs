@@ -1,7 +1,7 @@
 //! Named tensors on the host, read from safetensors or PyTorch files and written as safetensors.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -106,9 +106,7 @@ impl TensorFile {
     /// Writes a safetensors file: beside its path first, synced, then renamed.
     pub fn write(&self) -> Result<(), Error> {
         let path = &self.path;
-        let metadata: HashMap<String, String> = self.metadata.clone().into_iter().collect();
-        let bytes = safetensors::serialize(&self.tensors, Some(metadata))
-            .map_err(|e| CheckpointError::Safetensors(e.to_string()).at(path))?;
+        let bytes = self.bytes().map_err(|reason| reason.at(path))?;
         let mut beside = path.clone().into_os_string();
         beside.push(".partial");
         let io = |action| move |source| CheckpointError::Io { action, source }.at(path);
@@ -121,6 +119,31 @@ impl TensorFile {
             let _ = fs::remove_file(&beside);
         })?;
         fs::rename(&beside, path).map_err(io("cannot put it in place"))
+    }
+}
+
+impl TensorFile {
+    /// The file as it is on disk. The `safetensors` crate writes metadata in an order that changes
+    /// from run to run, so it writes the tensors, and metadata in the order of the keys is put in
+    /// front of them here.
+    fn bytes(&self) -> Result<Vec<u8>, CheckpointError> {
+        let unwritable = |e: &dyn std::fmt::Display| CheckpointError::Safetensors(e.to_string());
+        let plain = safetensors::serialize(&self.tensors, None).map_err(|e| unwritable(&e))?;
+        if self.metadata.is_empty() {
+            return Ok(plain);
+        }
+        let short = || CheckpointError::Safetensors("it is shorter than any header".into());
+        let (length, rest) = plain.split_first_chunk::<8>().ok_or_else(short)?;
+        let (header, data) =
+            rest.split_at_checked(u64::from_le_bytes(*length) as usize).ok_or_else(short)?;
+        let metadata = serde_json::to_string(&self.metadata).map_err(|e| unwritable(&e))?;
+        let tensors = header.trim_ascii_end().strip_prefix(b"{").ok_or_else(short)?;
+        let comma = if tensors == b"}" { "" } else { "," };
+        let mut header = format!("{{\"__metadata__\":{metadata}{comma}").into_bytes();
+        header.extend_from_slice(tensors);
+        // Tensors begin at a multiple of eight.
+        header.resize(header.len().next_multiple_of(8), b' ');
+        Ok([&(header.len() as u64).to_le_bytes()[..], &header, data].concat())
     }
 }
 

@@ -19,22 +19,28 @@ use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::error::{CheckpointError, Error, Mismatch};
 
-/// The key of the metadata under which the settings stand, as JSON. It is the only key we write:
-/// the order of several would change from run to run, and with it the bytes of the file.
+/// The key of the metadata under which the settings stand, as JSON.
 const CONFIG: &str = "config";
 
 impl Decoder {
     /// Writes the weights and settings to a safetensors file, beside it first and then renamed, so
     /// that an interrupted write leaves the old file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.save_with(path, BTreeMap::new())
+    }
+
+    /// The same with words about the model in the file's metadata, such as the tokenizer it was
+    /// trained with; [`TensorFile::read`] gives them back.
+    pub fn save_with(
+        &self,
+        path: impl AsRef<Path>,
+        about: BTreeMap<String, String>,
+    ) -> Result<(), Error> {
         let config = serde_json::to_string(self.config())
             .map_err(|e| CheckpointError::BadConfig(e.to_string()).at(path.as_ref()))?;
-        let file = TensorFile {
-            path: path.as_ref().into(),
-            metadata: BTreeMap::from([(CONFIG.into(), config)]),
-            tensors: self.parameters(),
-        };
-        file.write()
+        let mut metadata = about;
+        metadata.insert(CONFIG.into(), config);
+        TensorFile { path: path.as_ref().into(), metadata, tensors: self.parameters() }.write()
     }
 
     /// Rebuilds a model from a file alone: one of ours, or one whose settings can be told from its

@@ -1,0 +1,187 @@
+//! `tra data`: fetching text, looking at it, and making a tokenizer for it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use tra_fetch::{Observer, Request};
+use tra_text::{Corpus, Part, Tokenizer, default_cache, source};
+
+use crate::show;
+
+/// Fetch data sets, tokenise text, learn a tokenizer
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra data get wikitext-103                 # into data/wikitext-103
+  tra train --text data/wikitext-103 --out runs/wiki
+  tra data tokens wiki.train.tokens         # how many, and where they are kept
+  tra data tokenizer wiki.train.tokens --vocab 4096 --out tokenizer.json")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Get(GetArgs),
+    Tokens(TokensArgs),
+    Tokenizer(TokenizerArgs),
+}
+
+/// Download a data set from the Hugging Face hub, checked; an interrupted download goes on
+#[derive(clap::Args)]
+#[command(after_help = "\
+Data sets: wikitext-103, wikitext-2, flipflop.
+
+Without internet, put the files into a folder by hand and pass it to --text;
+the error says which. HF_ENDPOINT names a mirror.")]
+struct GetArgs {
+    /// wikitext-103, wikitext-2 or flipflop
+    name: String,
+
+    /// The folder it goes to [default: data/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Tokenise a text, as `tra train` does, and say what is in it
+#[derive(clap::Args)]
+struct TokensArgs {
+    /// A file or a folder
+    text: PathBuf,
+
+    /// gpt2, bytes, or the path of a tokenizer.json
+    #[arg(long, default_value = "gpt2")]
+    tokenizer: String,
+
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Learn a tokenizer of byte pairs from a text
+///
+/// A small vocabulary makes small models train faster: GPT-2's 50,257 tokens cost a small decoder
+/// most of its time and memory.
+#[derive(clap::Args)]
+struct TokenizerArgs {
+    /// A file or a folder
+    text: PathBuf,
+
+    /// How many tokens it is to have
+    #[arg(long, default_value_t = 4096)]
+    vocab: usize,
+
+    /// The tokenizer.json to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        Command::Get(args) => get(args),
+        Command::Tokens(args) => tokens(args),
+        Command::Tokenizer(args) => tokenizer(args),
+    }
+}
+
+struct Download {
+    bar: show::Bytes,
+    name: String,
+    bytes: u64,
+}
+
+impl Observer for Download {
+    fn present(&mut self, name: &str) {
+        eprintln!("{name}: there already, and its checksum is right");
+    }
+
+    fn file(&mut self, name: &str, bytes: u64) {
+        (self.name, self.bytes) = (name.into(), bytes);
+    }
+
+    fn progress(&mut self, done: u64) {
+        self.bar.show(&self.name, done, self.bytes);
+    }
+
+    fn finished(&mut self) {
+        self.bar.finish();
+        eprintln!("{}: {}, checked", self.name, show::bytes(self.bytes));
+    }
+}
+
+fn get(args: GetArgs) -> Result<ExitCode> {
+    let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
+    let mut download =
+        Download { bar: show::Bytes::new("downloading"), name: String::new(), bytes: 0 };
+    let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
+    download.bar.finish();
+    for file in files? {
+        show::print(&format!("{}\n", file.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tokens(args: TokensArgs) -> Result<ExitCode> {
+    let tokenizer = Tokenizer::open(&args.tokenizer)?;
+    let corpus = Corpus::find(&args.text, Part::Train)?;
+    let mut bar = show::Bytes::new("tokenising");
+    let name = show::file_name(&args.text);
+    let (begin, cache) = (Instant::now(), default_cache());
+    let tokens = corpus.tokens(&tokenizer, &cache, &mut |done| bar.show(&name, done.read, done.of));
+    bar.finish();
+    let tokens = tokens?;
+    let seconds = begin.elapsed().as_secs_f64();
+    if args.json {
+        let about = json!({
+            "files": corpus.files(), "tokenizer": args.tokenizer, "vocab": tokenizer.vocab(),
+            "tokens": tokens.len(), "bytes": tokens.text_bytes(), "cache": cache,
+        });
+        show::print(&format!("{about:#}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (count, bytes) = (tokens.len() as u64, tokens.text_bytes());
+    show::print(&format!(
+        "{}: {} file(s), {} of text, {} tokens of {} ({:.2} bytes a token)\n{seconds:.1} s; kept in {}\n",
+        args.text.display(),
+        corpus.files().len(),
+        show::bytes(bytes),
+        show::thousands(count),
+        tokenizer.name(),
+        bytes as f64 / count as f64,
+        cache.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
+    if args.vocab < 257 {
+        bail!("--vocab {}: a byte-level tokenizer has at least 257 tokens", args.vocab);
+    }
+    let corpus = Corpus::find(&args.text, Part::Train)?;
+    let spinner = show::spinner(format!("learning from {}", show::file_name(&args.text)));
+    // Line by line, for the words in them are counted and nothing else.
+    let mut lines = Vec::new();
+    for file in corpus.files() {
+        let mut text = String::new();
+        source::read(file, &mut |_| {}, &mut |part| {
+            text += part;
+            Ok(())
+        })?;
+        lines.extend(text.split_inclusive('\n').map(String::from));
+    }
+    let learned = Tokenizer::learn(lines.into_iter(), args.vocab);
+    spinner.finish_and_clear();
+    let json = learned?;
+    let vocab = Tokenizer::from_record(&json)?.vocab();
+    let out = args.out.display();
+    std::fs::write(&args.out, json).with_context(|| format!("cannot write {out}"))?;
+    show::print(&format!("{out}: {} tokens\n", show::thousands(vocab as u64)))?;
+    if vocab < args.vocab {
+        show::warn(format!("the text has no more pairs that occur twice: {vocab} tokens it is"));
+    }
+    Ok(ExitCode::SUCCESS)
+}

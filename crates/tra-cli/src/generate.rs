@@ -1,0 +1,292 @@
+//! `tra generate`: text in, text out.
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use rayon::prelude::*;
+use serde_json::json;
+use tra_lab::language::LanguageModel;
+use tra_nn::{Generate, Sampling};
+use tra_text::{TextStream, Tokenizer};
+
+use crate::model::ModelArgs;
+use crate::show;
+
+/// Let a language model go on with a text
+///
+/// What is generated appears as it comes; several prompts, of any lengths, are computed side by
+/// side and shown one after the other. The model file alone is enough: it keeps its tokenizer.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra generate runs/wiki --prompt \"The history of\" --tokens 200 --temperature 0.8 --top-p 0.95
+  tra generate runs/wiki --prompt \"Once\" --prompt \"In 1914 ,\" --seed 2
+  cat book.txt | tra generate model.safetensors --tokens 50 --stop \"\\n\\n\"
+
+The same seed gives the same text. Temperature 0 always takes the likeliest token.")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// What to go on from; several may be given, - is standard input [default: standard input]
+    #[arg(long, value_name = "TEXT")]
+    prompt: Vec<String>,
+
+    /// A file to go on from
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Vec<PathBuf>,
+
+    /// How many tokens to generate, at most
+    #[arg(long, default_value_t = 128)]
+    tokens: usize,
+
+    /// Divides the logits: below 1 is more sure of itself
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+
+    /// Only the K likeliest tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+
+    /// Only the likeliest tokens that together have this probability
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+
+    /// The same seed gives the same text; prompt number n of several has seed + n - 1
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Stop before this text; may be given several times (\n is a line break)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+
+    /// Do not repeat the prompt
+    #[arg(long)]
+    no_echo: bool,
+
+    /// One JSON object at the end instead of text as it comes
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one prompt.
+struct Done {
+    prompt: String,
+    text: String,
+    prompt_tokens: usize,
+    tokens: usize,
+    prompt_seconds: f64,
+    seconds: f64,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let sampling =
+        Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
+    sampling.validate()?;
+    let stops: Vec<String> = args.stop.iter().map(|stop| unescape(stop)).collect();
+    if stops.iter().any(String::is_empty) {
+        bail!("--stop needs some text to stop before");
+    }
+    let model = args.model.open()?;
+    let prompts = prompts(&args)?;
+    let options = |number: usize| Generate {
+        max_tokens: args.tokens,
+        stop: model.tokenizer.end_of_text().into_iter().collect(),
+        sampling,
+        seed: args.seed.wrapping_add(number as u64),
+    };
+    let streaming = prompts.len() == 1 && !args.json;
+    let echo = |prompt: &str| if args.no_echo { String::new() } else { prompt.to_string() };
+    let done: Vec<Done> = if streaming {
+        let prompt = &prompts[0];
+        let spinner = show::spinner("reading the prompt".into());
+        let mut begun = false;
+        let done = go_on(&model, prompt, options(0), &stops, &mut |text| {
+            if !std::mem::replace(&mut begun, true) {
+                spinner.finish_and_clear();
+                show::print(&echo(prompt))?;
+            }
+            show::print(text)
+        });
+        spinner.finish_and_clear();
+        let done = done?;
+        if !begun {
+            show::print(&echo(prompt))?;
+        }
+        show::print("\n")?;
+        vec![done]
+    } else {
+        let spinner = show::spinner(format!("{} prompts", prompts.len()));
+        let all: Result<Vec<Done>> = prompts
+            .par_iter()
+            .enumerate()
+            .map(|(n, prompt)| go_on(&model, prompt, options(n), &stops, &mut |_| Ok(())))
+            .collect();
+        spinner.finish_and_clear();
+        all?
+    };
+    if args.json {
+        let all = done.iter().map(|d| {
+            json!({
+                "prompt": d.prompt, "text": d.text, "prompt_tokens": d.prompt_tokens,
+                "tokens": d.tokens, "prompt_seconds": d.prompt_seconds, "seconds": d.seconds,
+            })
+        });
+        let all: Vec<_> = all.collect();
+        show::print(&format!("{:#}\n", json!({ "step": model.step, "continuations": all })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !streaming {
+        for (number, one) in done.iter().enumerate() {
+            let rule = if number > 0 { "---\n" } else { "" };
+            show::print(&format!("{rule}{}{}\n", echo(&one.prompt), one.text))?;
+        }
+    }
+    eprintln!("{}", pace(&done));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pace(done: &[Done]) -> String {
+    let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>() as f64;
+    let longest = |of: fn(&Done) -> f64| done.iter().map(of).fold(1e-9, f64::max);
+    let (read, made) = (sum(|d| d.prompt_tokens), sum(|d| d.tokens));
+    format!(
+        "{read:.0} tokens read at {:.0} tokens/s, {made:.0} generated at {:.1} tokens/s",
+        read / longest(|d| d.prompt_seconds),
+        made / longest(|d| d.seconds)
+    )
+}
+
+fn prompts(args: &Args) -> Result<Vec<String>> {
+    let mut prompts = Vec::new();
+    let stdin = || -> Result<String> {
+        if std::io::stdin().is_terminal() {
+            eprintln!("reading the prompt from the terminal; end it with Ctrl-D");
+        }
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if args.prompt.iter().filter(|prompt| *prompt == "-").count() > 1 {
+        bail!("standard input can be one prompt only");
+    }
+    for prompt in &args.prompt {
+        prompts.push(if prompt == "-" { stdin()? } else { prompt.clone() });
+    }
+    for path in &args.prompt_file {
+        let bytes = std::fs::read(path);
+        let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+        prompts.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    if prompts.is_empty() {
+        prompts.push(stdin()?);
+    }
+    Ok(prompts)
+}
+
+/// `\n`, `\t` and `\\` as typed in a shell.
+fn unescape(text: &str) -> String {
+    text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace('\0', "\\")
+}
+
+/// Goes on with a prompt, giving text to `say` as soon as it is sure to stay.
+fn go_on(
+    model: &LanguageModel,
+    prompt: &str,
+    options: Generate,
+    stops: &[String],
+    say: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<Done> {
+    let tokenizer: &Tokenizer = &model.tokenizer;
+    let mut tokens = tokenizer.encode(prompt)?;
+    if tokens.is_empty() {
+        // Nothing to go on from: begin a text.
+        match tokenizer.end_of_text() {
+            Some(token) => tokens.push(token),
+            None => bail!("the prompt is empty, and this tokenizer has no token to begin with"),
+        }
+    }
+    let begin = Instant::now();
+    let continuation = model.decoder.generate(&tokens, options)?;
+    let prompt_seconds = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    let mut stream = TextStream::new(tokenizer);
+    let (mut text, mut said, mut count) = (String::new(), 0, 0);
+    let mut stopped = false;
+    for token in continuation {
+        count += 1;
+        text += &stream.push(token);
+        let sure = match stop_at(&text, said, stops) {
+            Stop::At(place) => {
+                text.truncate(place);
+                stopped = true;
+                place
+            }
+            Stop::MayBegin(place) => place,
+        };
+        if sure > said {
+            say(&text[said..sure])?;
+            said = sure;
+        }
+        if stopped {
+            break;
+        }
+    }
+    if !stopped {
+        text += &stream.finish();
+        if let Stop::At(place) = stop_at(&text, said, stops) {
+            text.truncate(place);
+        }
+        if text.len() > said {
+            say(&text[said..])?;
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let prompt_tokens = tokens.len();
+    let prompt = prompt.to_string();
+    Ok(Done { prompt, text, prompt_tokens, tokens: count, prompt_seconds, seconds })
+}
+
+/// Where a stop text stands, or from where on one may be beginning.
+#[derive(Debug, PartialEq)]
+enum Stop {
+    At(usize),
+    MayBegin(usize),
+}
+
+fn stop_at(text: &str, from: usize, stops: &[String]) -> Stop {
+    let found = stops.iter().filter_map(|stop| text[from..].find(stop.as_str()));
+    if let Some(place) = found.min() {
+        return Stop::At(from + place);
+    }
+    let may_begin = text[from..].char_indices().map(|(at, _)| from + at).find(|at| {
+        stops.iter().any(|stop| stop.as_bytes().starts_with(&text.as_bytes()[*at..]))
+    });
+    Stop::MayBegin(may_begin.unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_waits_while_a_stop_may_be_beginning() {
+        let stops = ["END".to_string(), "\n\n".into()];
+        assert_eq!(stop_at("one E", 0, &stops), Stop::MayBegin(4));
+        assert_eq!(stop_at("one Ex", 0, &stops), Stop::MayBegin(6));
+        assert_eq!(stop_at("one END two\n\n", 0, &stops), Stop::At(4));
+        assert_eq!(stop_at("é\n", 2, &stops), Stop::MayBegin(2));
+        assert_eq!(stop_at("é\n\nx", 2, &stops), Stop::At(2));
+        assert_eq!(stop_at("EEN", 0, &stops), Stop::MayBegin(1));
+        assert_eq!(stop_at("", 0, &stops), Stop::MayBegin(0));
+        assert_eq!(stop_at("plain", 0, &[]), Stop::MayBegin(5));
+    }
+
+    #[test]
+    fn stops_are_typed_as_in_a_shell() {
+        assert_eq!(unescape("a\\nb\\t\\\\n"), "a\nb\t\\n");
+    }
+}

@@ -1,0 +1,127 @@
+//! `tra perplexity`: how a language model fares as its window grows.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use tra_lab::gather::Shown;
+use tra_lab::perplexity::{Windows, losses, summarise};
+use tra_lab::records::{Perplexity, Protocol};
+use tra_text::{Corpus, Part, default_cache};
+
+use crate::model::ModelArgs;
+use crate::show;
+
+/// Perplexity of a text at any window
+///
+/// Protocol chunk cuts the text into windows that do not overlap, so that longer windows also have
+/// fewer tokens with little before them. Protocol sliding moves the window on by a stride and scores
+/// only what is new, so that every token has at least window - stride tokens before it. Both score
+/// every token but the first exactly once. Memory stays bounded at any window. Results are also
+/// kept in the run's perplexity.json and drawn in its report.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra perplexity runs/wiki --text wiki.test.tokens
+  tra perplexity runs/wiki --text wiki.test.tokens --protocol chunk,sliding \\
+      --windows 128,256,512,1024,2048,4096 --limit 100000
+  tra perplexity model.safetensors --text book.txt --windows 16384 --json
+
+The interval is 95%, over blocks of 1,024 consecutive tokens.")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// The text: a file or a folder, as for `tra train`
+    #[arg(long, value_name = "PATH")]
+    text: PathBuf,
+
+    /// Windows, in tokens
+    #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048,4096")]
+    windows: Vec<usize>,
+
+    /// chunk, sliding, or both
+    #[arg(long, value_delimiter = ',', default_value = "chunk")]
+    protocol: Vec<Protocol>,
+
+    /// By how many tokens a sliding window moves on [default: half the window]
+    #[arg(long, value_name = "TOKENS")]
+    stride: Option<usize>,
+
+    /// Only the first tokens of the text
+    #[arg(long, value_name = "TOKENS")]
+    limit: Option<usize>,
+
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    for protocol in &args.protocol {
+        for window in &args.windows {
+            all.push(Windows::new(*protocol, *window, args.stride)?);
+        }
+    }
+    let model = args.model.open()?;
+    let corpus = Corpus::find(&args.text, Part::Test)?;
+    let mut bar = show::Bytes::new("tokenising");
+    let name = show::file_name(&args.text);
+    let tokens = corpus.tokens(&model.tokenizer, &default_cache(), &mut |done| {
+        bar.show(&name, done.read, done.of);
+    });
+    bar.finish();
+    let tokens = tokens?;
+    let count = tokens.len().min(args.limit.unwrap_or(usize::MAX));
+    if count < 2 {
+        bail!("{}: one token is read and the next predicted, so 2 are needed", name);
+    }
+    let tokens = tokens.range(0..count);
+    let bytes = model.tokenizer.decode(&tokens[1..]).len() as u64;
+    let scored = count as u64 - 1;
+    let mut results = Vec::new();
+    for windows in all {
+        let of = format!("{} at {}", windows.protocol.name(), windows.window);
+        let mut progress = show::Counting::new(of, scored);
+        let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64));
+        progress.finish();
+        results.push(summarise(&losses, windows, bytes));
+    }
+    let text = args.text.display().to_string();
+    let found = Perplexity { step: model.step, text, tokens: scored, bytes, results };
+    if let Some(run) = &model.run {
+        run.merge_perplexity(&found)?;
+        let title = format!("{} with {}", run.name(), run.config()?.model.attention.name());
+        let shown = Shown::default();
+        crate::report::write(&title, &[run.path()], Some(&shown), &run.report_path())?;
+    }
+    show::print(&match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&found)?),
+        false => table(&found),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(found: &Perplexity) -> String {
+    let (tokens, bytes) = (show::thousands(found.tokens), show::bytes(found.bytes));
+    let mut text = format!("{}: {tokens} tokens scored, {bytes}\n", found.text);
+    text += &format!(
+        "{:<9} {:>7} {:>7} {:>11} {:>20} {:>8} {:>9}\n",
+        "protocol", "window", "stride", "perplexity", "95% interval", "loss", "bits/byte"
+    );
+    for r in &found.results {
+        let [low, high] = r.perplexity_interval;
+        text += &format!(
+            "{:<9} {:>7} {:>7} {:>11.2} {:>20} {:>8.4} {:>9.4}\n",
+            r.protocol.name(),
+            r.window,
+            r.stride,
+            r.perplexity,
+            format!("{low:.2}..{high:.2}"),
+            r.loss,
+            r.bits_per_byte
+        );
+    }
+    text
+}

@@ -1,0 +1,136 @@
+//! Which data sets there are, and which files of their repositories belong to them.
+
+use std::path::{Component, Path};
+
+use crate::FetchError;
+use crate::notes::NOTES;
+
+/// A data set on the hub.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) name: &'static str,
+    about: &'static str,
+    /// The repository.
+    pub(crate) repository: &'static str,
+    /// The folder of the repository, with its slash; empty where it is all of the repository.
+    pub(crate) prefix: &'static str,
+    /// What to put into the output folder by hand.
+    files: &'static str,
+    /// What to do with the output folder then.
+    then: &'static str,
+}
+
+const WIKITEXT: &str = "Salesforce/wikitext";
+const PASS: &str = " and pass that folder to --text";
+
+const SETS: [Set; 3] = [
+    Set {
+        name: "wikitext-103",
+        about: "103 million words of Wikipedia, raw text in parquet",
+        repository: WIKITEXT,
+        prefix: "wikitext-103-raw-v1/",
+        files: "the parquet files of wikitext-103-raw-v1",
+        then: PASS,
+    },
+    Set {
+        name: "wikitext-2",
+        about: "2 million words of Wikipedia, raw text in parquet",
+        repository: WIKITEXT,
+        prefix: "wikitext-2-raw-v1/",
+        files: "the parquet files of wikitext-2-raw-v1",
+        then: PASS,
+    },
+    Set {
+        name: "flipflop",
+        about: "flip-flop language as its authors published it",
+        repository: "synthseq/flipflop",
+        prefix: "",
+        files: "its data files",
+        then: "",
+    },
+];
+
+/// The names users type, with a line about each.
+pub const NAMES: &[(&str, &str)] =
+    &[(SETS[0].name, SETS[0].about), (SETS[1].name, SETS[1].about), (SETS[2].name, SETS[2].about)];
+
+impl Set {
+    pub(crate) fn by_name(name: &str) -> Result<&'static Self, FetchError> {
+        static ALL: [Set; 3] = SETS;
+        ALL.iter().find(|set| set.name == name).ok_or_else(|| FetchError::UnknownName {
+            name: name.into(),
+            known: NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The page people see.
+    pub(crate) fn page(&self) -> String {
+        format!("https://huggingface.co/datasets/{}", self.repository)
+    }
+
+    /// How to do without the hub.
+    pub(crate) fn by_hand(&self, out: &Path) -> String {
+        format!(
+            "supply the files by hand: put {} into {}{}; they are at {}",
+            self.files,
+            out.display(),
+            self.then,
+            self.page()
+        )
+    }
+
+    /// What a file of the repository is called in the output folder; none if it is no data.
+    pub(crate) fn local_name<'a>(&self, path: &'a str) -> Option<&'a str> {
+        path.strip_prefix(self.prefix).filter(|name| is_data(name))
+    }
+}
+
+/// Everything but what describes the data. The names come from outside, so one that would leave the
+/// output folder or hit our own files is no data either.
+fn is_data(name: &str) -> bool {
+    let path = Path::new(name);
+    let plain = path.components().all(|part| {
+        matches!(part, Component::Normal(part) if !part.as_encoded_bytes().starts_with(b"."))
+    });
+    let file = path.file_name().and_then(|file| file.to_str()).unwrap_or("").to_lowercase();
+    let describes = ["readme", "license"].iter().any(|start| file.starts_with(start))
+        || [".md", ".py"].iter().any(|end| file.ends_with(end));
+    plain && !file.is_empty() && !describes && name != NOTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_picks_the_files() {
+        let set = Set::by_name("wikitext-2").unwrap();
+        let name = |path| set.local_name(path);
+        assert_eq!(name("wikitext-2-raw-v1/test-0.parquet"), Some("test-0.parquet"));
+        assert_eq!(name("wikitext-2-v1/test-0.parquet"), None);
+        assert_eq!(name("wikitext-103-raw-v1/test-0.parquet"), None);
+        assert_eq!(name("README.md"), None);
+    }
+
+    #[test]
+    fn descriptions_and_ways_out_are_no_data() {
+        let set = Set::by_name("flipflop").unwrap();
+        for good in ["train.csv", "data/val.json", "sparse.tar.gz", "notes.txt"] {
+            assert_eq!(set.local_name(good), Some(good));
+        }
+        for bad in [
+            "README.md",
+            ".gitattributes",
+            "LICENSE",
+            "make.py",
+            "../train.csv",
+            "a/../../train.csv",
+            "/etc/passwd",
+            ".download/lock",
+            "checksums.json",
+            "",
+        ] {
+            assert_eq!(set.local_name(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Talking to the hub without ever waiting for it forever.
+
+use std::panic::resume_unwind;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use hf_hub::api::Progress;
+use hf_hub::api::sync::ApiError;
+
+/// Why the hub gave nothing.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// What hf-hub says.
+    Api(ApiError),
+    /// No sign of life for that long.
+    Silent(Duration),
+    /// The server left off within a file, in this way.
+    Cut(String),
+    /// The server's answers cannot be used.
+    Answer(String),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Api(error.into())
+    }
+}
+
+enum Event<T> {
+    Bytes(u64),
+    Done(Result<T, ApiError>),
+}
+
+/// Passes hf-hub's progress on to the thread that waits.
+pub(crate) struct Reporter<T> {
+    sender: SyncSender<Event<T>>,
+    done: u64,
+}
+
+impl<T> Progress for Reporter<T> {
+    fn init(&mut self, _size: usize, _filename: &str) {
+        self.done = 0;
+    }
+
+    fn update(&mut self, size: usize) {
+        self.done += size as u64;
+        if self.sender.send(Event::Bytes(self.done)).is_err() {
+            // We were given up for silence and the server woke after all. This is the only way out
+            // of hf-hub; it prints nothing, frees hf-hub's lock and ends this thread alone.
+            resume_unwind(Box::new("nobody waits for this download any more"));
+        }
+    }
+
+    fn finish(&mut self) {}
+}
+
+/// Does the work in a thread of its own, until it is done or nothing was heard for too long.
+///
+/// hf-hub 0.5 offers no timeout of any kind, neither for connecting nor for reading, so that a
+/// server that falls silent would be waited for forever.
+pub(crate) fn watch<T: Send + 'static>(
+    patience: Duration,
+    mut progress: impl FnMut(u64),
+    work: impl FnOnce(Reporter<T>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, Trouble> {
+    let (sender, events) = sync_channel(16);
+    thread::Builder::new().name("hub".into()).spawn(move || {
+        let result = work(Reporter { sender: sender.clone(), done: 0 });
+        let _ = sender.send(Event::Done(result));
+    })?;
+    loop {
+        match events.recv_timeout(patience) {
+            Ok(Event::Bytes(done)) => progress(done),
+            Ok(Event::Done(result)) => return result.map_err(Trouble::Api),
+            Err(RecvTimeoutError::Timeout) => return Err(Trouble::Silent(patience)),
+            // hf-hub panics on some malformed answers.
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Trouble::Answer("hf-hub cannot make sense of it".into()));
+            }
+        }
+    }
+}

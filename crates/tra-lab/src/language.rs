@@ -1,0 +1,106 @@
+//! A trained language model: the decoder and its tokenizer, from a run or from one file.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use tra_nn::Decoder;
+use tra_nn::checkpoint::TensorFile;
+use tra_text::Tokenizer;
+
+use crate::error::LabError;
+use crate::run_dir::{RunDir, TOKENIZER};
+
+/// Vocabularies are rounded up for speed by some trainers; up to this multiple.
+const ROUNDED: usize = 128;
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest.
+    Newest,
+    /// The best by the evaluations during training.
+    Best,
+    /// The one of a step.
+    Step(u64),
+}
+
+/// A decoder and what its tokens mean.
+#[derive(Debug)]
+pub struct LanguageModel {
+    /// The decoder.
+    pub decoder: Decoder,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Steps it was trained for; 0 where that is not known.
+    pub step: u64,
+    /// The run it is of, if it is not a file alone.
+    pub run: Option<RunDir>,
+    /// The file it was read from.
+    pub file: PathBuf,
+}
+
+impl LanguageModel {
+    /// Opens a checkpoint of a run directory, or a model file. The tokenizer is the one kept in the
+    /// file; `tokenizer` (a name or a path) is for files that keep none, such as PyTorch's.
+    pub fn open(
+        path: &Path,
+        which: Which,
+        tokenizer: Option<&str>,
+        device: &Device,
+        mut warn: impl FnMut(String),
+    ) -> Result<Self, LabError> {
+        let (run, candidates) = match path.is_file() {
+            true => (None, vec![(0, path.to_path_buf())]),
+            false => {
+                let run = RunDir::open(path)?;
+                let steps = match which {
+                    Which::Newest => run.steps()?.into_iter().rev().collect(),
+                    Which::Best => vec![run.best_step()?],
+                    Which::Step(step) => vec![step],
+                };
+                let files = steps.into_iter().map(|step| (step, run.model_file(step))).collect();
+                (Some(run), files)
+            }
+        };
+        let last = candidates.len().saturating_sub(1);
+        for (at, (step, file)) in candidates.into_iter().enumerate() {
+            match TensorFile::read(&file) {
+                Ok(tensors) => {
+                    let (decoder, tokenizer) = read(tensors, tokenizer, device)?;
+                    return Ok(Self { decoder, tokenizer, step, run, file });
+                }
+                Err(error) if at == last => return Err(error.into()),
+                Err(error) => warn(format!("checkpoint {step} is damaged and passed over: {error}")),
+            }
+        }
+        Err(LabError::run_dir(path, "has no checkpoint yet; train it first"))
+    }
+}
+
+fn read(
+    mut file: TensorFile,
+    given: Option<&str>,
+    device: &Device,
+) -> Result<(Decoder, Tokenizer), LabError> {
+    let path = file.path.clone();
+    let kept = file.metadata.remove(TOKENIZER);
+    let config = file.config()?;
+    let tokenizer = match (given, kept) {
+        (Some(name), _) => Tokenizer::open(name)?,
+        (None, Some(record)) => Tokenizer::from_record(&record)?,
+        (None, None) => {
+            let reason = "keeps no tokenizer: it was not trained on text, or not by `tra train`; \
+                          if it is a language model, name its tokenizer with --tokenizer";
+            return Err(LabError::run_dir(&path, reason));
+        }
+    };
+    let (vocab, tokens) = (config.vocab, tokenizer.vocab());
+    if vocab != tokens && vocab != tokens.next_multiple_of(ROUNDED) {
+        let name = tokenizer.name();
+        let reason = format!(
+            "the model knows {vocab} tokens, and {name} has {tokens}: they do not belong together"
+        );
+        return Err(LabError::run_dir(&path, reason));
+    }
+    Ok((Decoder::from_tensors(config, file, device)?, tokenizer))
+}

@@ -1,0 +1,325 @@
+//! Perplexity of a text, read in windows of any length.
+//!
+//! A window of length W reads W tokens and predicts, after each of them, the next one: so every token
+//! of the text but the first is scored exactly once, in every protocol and at every window, and
+//! figures at different windows are about the same tokens.
+
+use std::f64::consts::LN_2;
+use std::ops::Range;
+
+use burn::module::Module;
+use rayon::prelude::*;
+use tra_nn::Decoder;
+use tra_tasks::Sample;
+
+use crate::batch::Batch;
+use crate::error::LabError;
+use crate::eval::{read, score};
+use crate::records::{PerplexityResult, PositionLoss, Protocol};
+
+/// Tokens in one forward pass, over all its windows.
+const TOKENS: usize = 4096;
+
+/// Blocks of so many consecutive tokens, or a 32nd of the text if that is less, are taken as
+/// independent for the interval.
+const BLOCK: usize = 1024;
+
+/// How a text is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// How it is cut.
+    pub protocol: Protocol,
+    /// Tokens read at once.
+    pub window: usize,
+    /// By how many the window moves on; the window itself where windows do not overlap.
+    pub stride: usize,
+}
+
+/// One window: the tokens it reads, and after how many of them scoring begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Window {
+    reads: Range<usize>,
+    skip: usize,
+}
+
+impl Windows {
+    /// A window that moves on by `stride`, half of it if none is given. It is the whole window where
+    /// windows do not overlap.
+    pub fn new(
+        protocol: Protocol,
+        window: usize,
+        stride: Option<usize>,
+    ) -> Result<Self, LabError> {
+        let wrong = |text: String| Err(LabError::Setting(text));
+        if window == 0 {
+            return wrong("a window must have at least 1 token".into());
+        }
+        let stride = match protocol {
+            Protocol::Chunk => window,
+            Protocol::Sliding => stride.unwrap_or(window.div_ceil(2)),
+        };
+        if stride == 0 || stride > window {
+            return wrong(format!("a stride of {stride} does not fit windows of {window} tokens"));
+        }
+        Ok(Self { protocol, window, stride })
+    }
+
+    /// The windows over a text of `tokens` tokens: the last token is only predicted.
+    fn over(&self, tokens: usize) -> Vec<Window> {
+        let all = tokens.saturating_sub(1);
+        let (mut windows, mut start, mut scored) = (Vec::new(), 0, 0);
+        while scored < all {
+            let end = (start + self.window).min(all);
+            windows.push(Window { reads: start..end, skip: scored - start });
+            scored = end;
+            start += self.stride;
+        }
+        windows
+    }
+}
+
+/// The loss of every token of `tokens` but the first, in order, and how many tokens of its window
+/// stood before it. `progress` hears how many are done.
+pub fn losses(
+    decoder: &Decoder,
+    tokens: &[u32],
+    windows: Windows,
+    mut progress: impl FnMut(usize),
+) -> Vec<(f64, usize)> {
+    let decoder = decoder.valid();
+    let all = windows.over(tokens.len());
+    let mut found = Vec::with_capacity(tokens.len());
+    // Windows of one length go together; only the last is shorter.
+    let together = (TOKENS / windows.window).max(1);
+    let mut batches: Vec<&[Window]> = Vec::new();
+    for part in all.chunk_by(|a, b| a.reads.len() == b.reads.len()) {
+        batches.extend(part.chunks(together));
+    }
+    for group in batches.chunks(rayon::current_num_threads()) {
+        let computed: Vec<_> =
+            group.par_iter().map(|batch| of_batch(&decoder, tokens, batch)).collect();
+        found.extend(computed.into_iter().flatten());
+        progress(found.len());
+    }
+    found
+}
+
+fn of_batch(decoder: &Decoder, tokens: &[u32], windows: &[Window]) -> Vec<(f64, usize)> {
+    let samples = windows.iter().map(|window| {
+        let tokens = tokens[window.reads.clone()].to_vec();
+        Sample { scored: vec![false; tokens.len()], tokens }
+    });
+    let batch = Batch::new(samples.collect());
+    let mut found = vec![Vec::new(); windows.len()];
+    read(decoder, &batch, &mut |from, hidden| {
+        let count = hidden.dims()[1];
+        let (mut rows, mut targets, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+        for (owner, window) in windows.iter().enumerate() {
+            for at in window.skip.max(from)..from + count {
+                rows.push(owner * count + at - from);
+                targets.push(tokens[window.reads.start + at + 1]);
+                owners.push((owner, at + 1));
+            }
+        }
+        for ((owner, before), answer) in owners.iter().zip(score(decoder, hidden, &rows, &targets))
+        {
+            found[*owner].push((answer.loss, *before));
+        }
+    });
+    found.into_iter().flatten().collect()
+}
+
+/// Puts losses together; `bytes` is the length of the text of the scored tokens.
+pub fn summarise(losses: &[(f64, usize)], windows: Windows, bytes: u64) -> PerplexityResult {
+    let Windows { protocol, window, stride } = windows;
+    let sum: f64 = losses.iter().map(|(loss, _)| loss).sum();
+    let loss = sum / losses.len().max(1) as f64;
+    let reach = reach(losses);
+    let interval = [loss - reach, loss + reach];
+    PerplexityResult {
+        protocol,
+        window,
+        stride,
+        loss,
+        loss_interval: interval,
+        perplexity: loss.exp(),
+        perplexity_interval: interval.map(f64::exp),
+        bits_per_byte: sum / LN_2 / bytes.max(1) as f64,
+        by_position: by_position(losses),
+    }
+}
+
+/// Half the 95% interval of the mean: tokens near each other are alike, so blocks of them are
+/// compared and not single ones.
+fn reach(losses: &[(f64, usize)]) -> f64 {
+    let block = BLOCK.min(losses.len() / 32).max(1);
+    let means: Vec<f64> = losses
+        .chunks(block)
+        .filter(|part| part.len() == block)
+        .map(|part| part.iter().map(|(loss, _)| loss).sum::<f64>() / block as f64)
+        .collect();
+    if means.len() < 2 {
+        return f64::INFINITY;
+    }
+    let n = means.len() as f64;
+    let mean = means.iter().sum::<f64>() / n;
+    let variance = means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    1.96 * (variance / n).sqrt()
+}
+
+/// Mean losses by how many tokens stood before, in steps that double: 1, 2, 3-4, 5-8, …, so that a
+/// window of a power of two ends with a full step.
+fn by_position(losses: &[(f64, usize)]) -> Vec<PositionLoss> {
+    let mut sums: Vec<(u64, f64)> = Vec::new();
+    for (loss, before) in losses {
+        let step = before.next_power_of_two().ilog2() as usize;
+        if sums.len() <= step {
+            sums.resize(step + 1, (0, 0.0));
+        }
+        sums[step].0 += 1;
+        sums[step].1 += loss;
+    }
+    let numbered = sums.into_iter().enumerate().filter(|(_, (tokens, _))| *tokens > 0);
+    numbered
+        .map(|(step, (tokens, sum))| PositionLoss {
+            from: (1usize << step) / 2 + 1,
+            to: 1 << step,
+            tokens,
+            loss: sum / tokens as f64,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+    use tra_kernels::random::Stream;
+    use tra_nn::attention::{AnyAttentionConfig, NAMES};
+    use tra_nn::{DecoderConfig, Pass};
+
+    const VOCAB: usize = 13;
+
+    fn tokens(count: u64) -> Vec<u32> {
+        (0..count).map(|i| Stream::new(3).below(i, VOCAB as u64) as u32).collect()
+    }
+
+    fn windows(protocol: Protocol, window: usize, stride: usize) -> Windows {
+        Windows::new(protocol, window, Some(stride)).unwrap()
+    }
+
+    fn all() -> [Windows; 5] {
+        [
+            windows(Protocol::Chunk, 7, 1),
+            windows(Protocol::Sliding, 8, 3),
+            windows(Protocol::Sliding, 1, 1),
+            windows(Protocol::Sliding, 5, 5),
+            windows(Protocol::Chunk, 1000, 1),
+        ]
+    }
+
+    /// Every window alone, every token alone, through the cache.
+    fn token_by_token(decoder: &Decoder, tokens: &[u32], windows: Windows) -> Vec<(f64, usize)> {
+        let mut found = Vec::new();
+        for Window { reads, skip } in windows.over(tokens.len()) {
+            let mut cache = decoder.new_cache();
+            for (before, at) in reads.enumerate() {
+                let token = decoder.tokens(&[[tokens[at]]]).unwrap();
+                let logits = decoder.forward(token, Pass::cached(&mut cache));
+                let logits: Vec<f64> =
+                    logits.into_data_as::<f32>().iter::<f32>().map(f64::from).collect();
+                if before >= skip {
+                    let sum: f64 = logits.iter().map(|l| l.exp()).sum();
+                    found.push((sum.ln() - logits[tokens[at + 1] as usize], before + 1));
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn one_pass_equals_token_by_token_for_every_mechanism_and_protocol() {
+        let device = Device::flex();
+        let tokens = tokens(61);
+        for (name, _) in NAMES {
+            let attention = AnyAttentionConfig::by_name(name).unwrap();
+            let config = DecoderConfig::new(VOCAB, 2, 16, 2).with_attention(attention);
+            let decoder = config.without_padding().init_seeded(5, &device).unwrap();
+            for windows in all() {
+                let fast = losses(&decoder, &tokens, windows, |_| {});
+                let slow = token_by_token(&decoder, &tokens, windows);
+                assert_eq!(fast.len(), 60);
+                for ((a, before), (b, expected)) in fast.iter().zip(&slow) {
+                    assert_eq!(before, expected);
+                    assert!((a - b).abs() < 1e-4, "{name} {windows:?}: {a} {b}");
+                }
+                let mean = |l: &[(f64, usize)]| summarise(l, windows, 60).perplexity;
+                assert!((mean(&fast) - mean(&slow)).abs() < 1e-4, "{name} {windows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_token_is_scored_once_with_the_context_it_is_owed() {
+        for windows in all() {
+            for count in [2, 3, 8, 9, 40] {
+                let mut next = 0;
+                for Window { reads, skip } in windows.over(count) {
+                    assert_eq!(reads.start + skip, next, "{windows:?}");
+                    assert!(reads.len() <= windows.window);
+                    if reads.start > 0 {
+                        assert!(skip >= windows.window - windows.stride);
+                    }
+                    next = reads.end;
+                }
+                assert_eq!(next, count - 1);
+            }
+        }
+        assert!(all()[0].over(1).is_empty() && all()[0].over(0).is_empty());
+    }
+
+    /// Windows past the size of a pass go through the cache in pieces.
+    #[test]
+    fn a_window_longer_than_a_pass_is_read_in_pieces() {
+        let device = Device::flex();
+        let tokens = tokens(9000);
+        let decoder = DecoderConfig::new(VOCAB, 1, 8, 1).init_seeded(5, &device).unwrap();
+        let found = losses(&decoder, &tokens, windows(Protocol::Chunk, 9000, 1), |_| {});
+        let whole = decoder.tokens(&[&tokens[..8999]]).unwrap();
+        let logits = decoder.forward(whole, Pass::eval()).into_data_as::<f32>();
+        let logits: Vec<f32> = logits.iter::<f32>().collect();
+        for at in [0, 4095, 4096, 8998] {
+            let row = &logits[at * VOCAB..][..VOCAB];
+            let sum: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
+            let expected = sum.ln() - f64::from(row[tokens[at + 1] as usize]);
+            assert!((found[at].0 - expected).abs() < 1e-4, "{at}");
+            assert_eq!(found[at].1, at + 1);
+        }
+    }
+
+    #[test]
+    fn the_summary_is_that_of_the_numbers() {
+        let losses: Vec<(f64, usize)> =
+            (0..64).map(|i| (if i % 2 == 0 { 1.0 } else { 3.0 }, i % 8 + 1)).collect();
+        let result = summarise(&losses, windows(Protocol::Chunk, 8, 8), 128);
+        assert!((result.loss - 2.0).abs() < 1e-12 && (result.perplexity - 2f64.exp()).abs() < 1e-9);
+        assert!((result.bits_per_byte - 128.0 / LN_2 / 128.0).abs() < 1e-12);
+        let found: Vec<_> = result.by_position.iter().map(|p| (p.from, p.to, p.tokens)).collect();
+        assert_eq!(found, [(1, 1, 8), (2, 2, 8), (3, 4, 16), (5, 8, 32)]);
+        assert_eq!(result.by_position[0].loss, 1.0);
+        // 32 blocks of two alike: no spread. Blocks of one: all there is.
+        assert_eq!(result.loss_interval, [2.0, 2.0]);
+        let spread = summarise(&losses[..31], windows(Protocol::Chunk, 8, 8), 1);
+        assert!(spread.loss_interval[1] - spread.loss > 0.3);
+    }
+
+    #[test]
+    fn windows_that_make_no_sense_are_refused() {
+        for (window, stride, part) in [(0, None, "at least 1"), (4, Some(5), "stride of 5")] {
+            let error = Windows::new(Protocol::Sliding, window, stride).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert_eq!(Windows::new(Protocol::Sliding, 5, None).unwrap().stride, 3);
+        assert_eq!(Windows::new(Protocol::Chunk, 5, Some(2)).unwrap().stride, 5);
+    }
+}

@@ -1,0 +1,275 @@
+//! Text: every token is to be predicted from those before it, as in `The [history] [of] [the]`.
+//!
+//! A sample of length 128 is a window of 129 consecutive tokens from anywhere in the text: 128 to
+//! read, and one more to be predicted after the last of them. Length counts the tokens read.
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tra_kernels::random::Stream;
+use tra_text::{Corpus, Part, Progress, TextError, Tokenizer, Tokens, default_cache};
+
+use crate::{Measure, Sample, Split, Task, TaskError};
+
+/// Which text, and how it is tokenised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Text {
+    /// A file or a folder.
+    pub text: String,
+    /// Held-out text. Missing: that of the folder, if its files have names like
+    /// `wiki.valid.tokens`, or else the end of the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub valid: Option<String>,
+    /// `gpt2`, `bytes`, or the path of a `tokenizer.json`.
+    pub tokenizer: String,
+    /// Share of the text, at its end, that is held out where there is no text for it.
+    pub holdout: f64,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { text: String::new(), valid: None, tokenizer: "gpt2".into(), holdout: 0.05 }
+    }
+}
+
+/// What the task offers.
+pub const SPLITS: &[Split] = &[
+    Split { name: "train", about: "the text", from: 128, to: 128 },
+    Split { name: "valid", about: "held-out text", from: 128, to: 128 },
+];
+
+impl From<TextError> for TaskError {
+    fn from(error: TextError) -> Self {
+        TaskError::Text(error.to_string())
+    }
+}
+
+impl Text {
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if self.text.is_empty() {
+            return Err("which text? give a file or a folder with --text".into());
+        }
+        if !(self.holdout > 0.0 && self.holdout <= 0.5) {
+            return Err(format!("holdout is a share in 0..0.5, not {}", self.holdout));
+        }
+        Ok(())
+    }
+
+    /// Opens the text, tokenising what has not been yet; `progress` hears of which file or folder
+    /// and how far.
+    pub fn open(&self, progress: &mut dyn FnMut(&Path, Progress)) -> Result<OpenText, TaskError> {
+        let tokenizer = Tokenizer::open(&self.tokenizer)?;
+        let cache = default_cache();
+        let mut read = |path: &Path, part: Part| {
+            let corpus = Corpus::find(path, part)?;
+            corpus.tokens(&tokenizer, &cache, &mut |done| progress(path, done))
+        };
+        let text = Path::new(&self.text);
+        let train = read(text, Part::Train)?;
+        let valid = match &self.valid {
+            Some(valid) => Some(read(Path::new(valid), Part::Valid)?),
+            None if text.is_dir() && has_valid(text) => Some(read(text, Part::Valid)?),
+            None => None,
+        };
+        let all = train.len();
+        let held = (self.holdout * all as f64).ceil() as usize;
+        let first = if valid.is_some() { all } else { all.saturating_sub(held) };
+        let rest = valid.as_ref().map_or(first..all, |valid| 0..valid.len());
+        Ok(OpenText { tokenizer, train, valid, ranges: [0..first, rest] })
+    }
+}
+
+fn has_valid(folder: &Path) -> bool {
+    match (Corpus::find(folder, Part::Train), Corpus::find(folder, Part::Valid)) {
+        (Ok(train), Ok(valid)) => train != valid,
+        _ => false,
+    }
+}
+
+/// A text ready to be sampled from.
+#[derive(Debug)]
+pub struct OpenText {
+    tokenizer: Tokenizer,
+    train: Tokens,
+    valid: Option<Tokens>,
+    /// Which tokens are learned from, and which are held out.
+    ranges: [Range<usize>; 2],
+}
+
+impl OpenText {
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// How many tokens are learned from.
+    pub fn train_tokens(&self) -> usize {
+        self.ranges[0].len()
+    }
+
+    /// How many tokens are held out.
+    pub fn valid_tokens(&self) -> usize {
+        self.ranges[1].len()
+    }
+
+    fn part(&self, split: &Split) -> (&Tokens, Range<usize>) {
+        let held_out = split.name != SPLITS[0].name;
+        let tokens = self.valid.as_ref().filter(|_| held_out).unwrap_or(&self.train);
+        (tokens, self.ranges[usize::from(held_out)].clone())
+    }
+}
+
+impl Task for OpenText {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn about(&self) -> &'static str {
+        ABOUT
+    }
+
+    fn unit(&self) -> &'static str {
+        "tokens"
+    }
+
+    fn vocab(&self) -> usize {
+        self.tokenizer.vocab()
+    }
+
+    fn splits(&self) -> &'static [Split] {
+        SPLITS
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        if length == 0 {
+            return Err("the shortest is 1".into());
+        }
+        for (range, name) in self.ranges.iter().zip(["training", "held-out"]) {
+            if range.len() <= length {
+                let tokens = range.len();
+                return Err(format!("the {name} text has {tokens} tokens only"));
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
+        let (tokens, range) = self.part(split);
+        let first = range.start + stream.below(0, (range.len() - length) as u64) as usize;
+        let tokens = tokens.range(first..first + length + 1);
+        let scored = (0..tokens.len()).map(|at| at > 0).collect();
+        Sample { tokens, scored }
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        if Some(token) == self.tokenizer.end_of_text() {
+            return "<end of text>".into();
+        }
+        let bytes = self.tokenizer.decode(&[token]);
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\""),
+            Err(_) => bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect(),
+        }
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Perplexity
+    }
+
+    fn tokenizer(&self) -> Option<&str> {
+        Some(self.tokenizer.record())
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        let valid = self.valid.as_ref().map_or("", Tokens::key);
+        Some(format!("{}{valid}", self.train.key()))
+    }
+}
+
+/// What is asked of a model.
+pub const ABOUT: &str = "say the next token of a text (--text FILE)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw;
+
+    fn open(text: &Text) -> Result<OpenText, String> {
+        text.open(&mut |_, _| {}).map_err(|e| e.to_string())
+    }
+
+    fn bytes(path: &Path) -> Text {
+        let text = path.to_str().unwrap().to_string();
+        Text { text, tokenizer: "bytes".into(), ..Text::default() }
+    }
+
+    fn digits(count: usize) -> String {
+        (0..count).map(|i| char::from(b'0' + (i % 10) as u8)).collect()
+    }
+
+    #[test]
+    fn windows_come_from_their_own_part_and_every_place_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        std::fs::write(&path, digits(95) + "abcde").unwrap();
+        let text = open(&bytes(&path)).unwrap();
+        assert_eq!((text.train_tokens(), text.valid_tokens()), (95, 5));
+        let mut firsts = std::collections::HashSet::new();
+        for index in 0..2000 {
+            let sample = draw(&text, "train", (4, 4), 1, index).unwrap();
+            assert_eq!(sample.tokens.len(), 5);
+            assert!(!sample.scored[0] && sample.scored[1..].iter().all(|s| *s));
+            firsts.insert(sample.tokens.iter().map(|t| *t as u8 as char).collect::<String>());
+            let held = draw(&text, "valid", (2, 2), 1, index).unwrap();
+            assert!(held.tokens.iter().all(|t| (97..102).contains(t)), "{held:?}");
+        }
+        let all = digits(95);
+        let every = (0..=90).map(|at| all[at..at + 5].to_string()).collect();
+        assert_eq!(firsts, every, "nothing but what stands there, and all of it");
+        assert!(text.check_length(4).is_ok());
+        assert!(text.check_length(5).unwrap_err().contains("held-out text has 5"));
+        assert!(text.check_length(0).is_err());
+    }
+
+    #[test]
+    fn held_out_text_may_be_a_file_or_stand_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("x.train.tokens"), digits(50)).unwrap();
+        std::fs::write(at("x.valid.tokens"), "abcdefgh").unwrap();
+        let text = open(&bytes(folder.path())).unwrap();
+        assert_eq!((text.train_tokens(), text.valid_tokens()), (50, 8));
+        std::fs::write(at("other"), "xyz").unwrap();
+        let other = at("other").to_str().unwrap().to_string();
+        let given = Text { valid: Some(other), ..bytes(&at("x.train.tokens")) };
+        assert_eq!(open(&given).unwrap().valid_tokens(), 3);
+        assert_ne!(open(&given).unwrap().fingerprint(), text.fingerprint());
+    }
+
+    #[test]
+    fn tokens_have_names_one_can_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        std::fs::write(&path, digits(100)).unwrap();
+        let text = open(&Text { tokenizer: "gpt2".into(), ..bytes(&path) }).unwrap();
+        assert_eq!(text.token_name(262), " the");
+        assert_eq!(text.token_name(198), "\\n");
+        assert_eq!(text.token_name(6), "'");
+        assert_eq!(text.token_name(447), "\\xe2\\x80");
+        assert_eq!(text.token_name(50_256), "<end of text>");
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let missing = Text::default().validate().unwrap_err();
+        assert!(missing.contains("--text"), "{missing}");
+        let wrong = Text { text: "x".into(), holdout: 0.9, ..Text::default() };
+        assert!(wrong.validate().unwrap_err().contains("holdout"));
+        let gone = Text { text: "/no/such".into(), ..Text::default() };
+        assert!(open(&gone).unwrap_err().contains("/no/such"));
+        let tokenizer = Text { tokenizer: "gpt9".into(), ..gone };
+        assert!(open(&tokenizer).unwrap_err().contains("gpt9"));
+    }
+}
