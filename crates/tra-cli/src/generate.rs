@@ -83,8 +83,7 @@ struct Done {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let sampling =
-        Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
+    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
     sampling.validate()?;
     let stops: Vec<String> = args.stop.iter().map(|stop| unescape(stop)).collect();
     if stops.iter().any(String::is_empty) {
@@ -262,9 +261,10 @@ fn stop_at(text: &str, from: usize, stops: &[String]) -> Stop {
     if let Some(place) = found.min() {
         return Stop::At(from + place);
     }
-    let may_begin = text[from..].char_indices().map(|(at, _)| from + at).find(|at| {
-        stops.iter().any(|stop| stop.as_bytes().starts_with(&text.as_bytes()[*at..]))
-    });
+    let may_begin = text[from..]
+        .char_indices()
+        .map(|(at, _)| from + at)
+        .find(|at| stops.iter().any(|stop| stop.as_bytes().starts_with(&text.as_bytes()[*at..])));
     Stop::MayBegin(may_begin.unwrap_or(text.len()))
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use tra_lab::gather::Shown;
-use tra_lab::perplexity::{Windows, losses, summarise};
+use tra_lab::perplexity::{Windows, change, losses, summarise};
 use tra_lab::records::{Perplexity, Protocol};
 use tra_text::{Corpus, Part, default_cache};
 
@@ -27,7 +27,8 @@ Examples:
       --windows 128,256,512,1024,2048,4096 --limit 100000
   tra perplexity model.safetensors --text book.txt --windows 16384 --json
 
-The interval is 95%, over blocks of 1,024 consecutive tokens.")]
+Intervals are 95%, over blocks of 1,024 consecutive tokens. The change is that of
+perplexity against the first window, token by token.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -81,12 +82,21 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let bytes = model.tokenizer.decode(&tokens[1..]).len() as u64;
     let scored = count as u64 - 1;
     let mut results = Vec::new();
+    // The losses at the first window of the protocol at hand.
+    let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
     for windows in all {
         let of = format!("{} at {}", windows.protocol.name(), windows.window);
         let mut progress = show::Counting::new(of, scored);
         let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64));
         progress.finish();
-        results.push(summarise(&losses, windows, bytes));
+        let mut result = summarise(&losses, windows, bytes);
+        match &first {
+            Some((other, before)) if other.protocol == windows.protocol => {
+                result.change = Some(change(&losses, before, other.window));
+            }
+            _ => first = Some((windows, losses)),
+        }
+        results.push(result);
     }
     let text = args.text.display().to_string();
     let found = Perplexity { step: model.step, text, tokens: scored, bytes, results };
@@ -107,19 +117,23 @@ fn table(found: &Perplexity) -> String {
     let (tokens, bytes) = (show::thousands(found.tokens), show::bytes(found.bytes));
     let mut text = format!("{}: {tokens} tokens scored, {bytes}\n", found.text);
     text += &format!(
-        "{:<9} {:>7} {:>7} {:>11} {:>20} {:>8} {:>9}\n",
-        "protocol", "window", "stride", "perplexity", "95% interval", "loss", "bits/byte"
+        "{:<9} {:>6} {:>6} {:>10} {:>17} {:>15} {:>9}\n",
+        "protocol", "window", "stride", "perplexity", "95% interval", "change", "bits/byte"
     );
     for r in &found.results {
         let [low, high] = r.perplexity_interval;
+        let change = r.change.as_ref().map_or(String::new(), |change| {
+            let percent = |difference: f64| 100.0 * (difference.exp() - 1.0);
+            let reach = (percent(change.loss_interval[1]) - percent(change.loss_interval[0])) / 2.0;
+            format!("{:+.2}±{reach:.2}%", percent(change.loss))
+        });
         text += &format!(
-            "{:<9} {:>7} {:>7} {:>11.2} {:>20} {:>8.4} {:>9.4}\n",
+            "{:<9} {:>6} {:>6} {:>10.2} {:>17} {change:>15} {:>9.4}\n",
             r.protocol.name(),
             r.window,
             r.stride,
             r.perplexity,
             format!("{low:.2}..{high:.2}"),
-            r.loss,
             r.bits_per_byte
         );
     }

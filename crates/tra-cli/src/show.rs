@@ -41,7 +41,9 @@ pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
     let mut bar = Bytes::new("tokenising");
     let opened = text.open(&mut |path, done| bar.show(&file_name(path), done.read, done.of));
     bar.finish();
-    Ok(Some(opened?))
+    let opened = opened?;
+    config.check_lengths(&opened)?;
+    Ok(Some(opened))
 }
 
 /// The last part of a path.

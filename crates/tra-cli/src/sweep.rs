@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use tra_lab::gather::Shown;
-use tra_tasks::{Measure, TaskConfig};
 use tra_lab::records::EvalResult;
 use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
+use tra_tasks::{Measure, TaskConfig};
 
 use crate::show::{self, Progress};
 

@@ -202,7 +202,8 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
 fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
     let count = 3;
     let spinner = show::spinner(format!("step 1 of {count}"));
-    let told = |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
+    let told =
+        |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
     let forecast = train::forecast(config, device, count, told);
     spinner.finish_and_clear();
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, Size};
-use tra_tasks::TaskConfig;
+use tra_tasks::{Task, TaskConfig, TaskError};
 
 use crate::error::LabError;
 use crate::optimizer::Settings;
@@ -358,19 +358,24 @@ impl RunConfig {
         if let TaskConfig::Text(_) = self.task {
             // What depends on the files is looked at when they are opened.
             if self.eval.until_perfect > 0 {
-                return wrong("no text is ever fully right: until_perfect is for other tasks".into());
+                return wrong(
+                    "no text is ever fully right: until_perfect is for other tasks".into(),
+                );
             }
             self.decoder(usize::MAX)?;
             return Ok(());
         }
         let task = self.task.build()?;
         self.decoder(task.vocab())?;
+        self.check_lengths(task.as_ref())
+    }
+
+    /// Says why the task has no sequence of the training lengths, if it has none.
+    pub fn check_lengths(&self, task: &dyn Task) -> Result<(), LabError> {
         let Lengths { from, to } = self.train_lengths();
         if !(from..=to).any(|length| task.check_length(length).is_ok()) {
             let reason = task.check_length(to).err().unwrap_or_default();
-            return Err(
-                tra_tasks::TaskError::Length { task: task.name(), length: to, reason }.into()
-            );
+            return Err(TaskError::Length { task: task.name(), length: to, reason }.into());
         }
         Ok(())
     }

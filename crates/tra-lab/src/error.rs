@@ -28,13 +28,13 @@ pub enum LabError {
         source: std::io::Error,
     },
     /// The model or its file.
-    #[error("{0}")]
+    #[error(transparent)]
     Model(#[from] tra_nn::Error),
     /// The task.
-    #[error("{0}")]
+    #[error(transparent)]
     Task(#[from] tra_tasks::TaskError),
     /// The text or its tokenizer.
-    #[error("{0}")]
+    #[error(transparent)]
     Text(#[from] tra_text::TextError),
     /// A folder that is no run, or cannot be used as one.
     #[error("{path}: {reason}", path = path.display())]

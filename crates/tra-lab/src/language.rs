@@ -70,7 +70,9 @@ impl LanguageModel {
                     return Ok(Self { decoder, tokenizer, step, run, file });
                 }
                 Err(error) if at == last => return Err(error.into()),
-                Err(error) => warn(format!("checkpoint {step} is damaged and passed over: {error}")),
+                Err(error) => {
+                    warn(format!("checkpoint {step} is damaged and passed over: {error}"))
+                }
             }
         }
         Err(LabError::run_dir(path, "has no checkpoint yet; train it first"))

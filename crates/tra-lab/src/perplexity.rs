@@ -15,7 +15,7 @@ use tra_tasks::Sample;
 use crate::batch::Batch;
 use crate::error::LabError;
 use crate::eval::{read, score};
-use crate::records::{PerplexityResult, PositionLoss, Protocol};
+use crate::records::{Change, PerplexityResult, PositionLoss, Protocol};
 
 /// Tokens in one forward pass, over all its windows.
 const TOKENS: usize = 4096;
@@ -45,11 +45,7 @@ struct Window {
 impl Windows {
     /// A window that moves on by `stride`, half of it if none is given. It is the whole window where
     /// windows do not overlap.
-    pub fn new(
-        protocol: Protocol,
-        window: usize,
-        stride: Option<usize>,
-    ) -> Result<Self, LabError> {
+    pub fn new(protocol: Protocol, window: usize, stride: Option<usize>) -> Result<Self, LabError> {
         let wrong = |text: String| Err(LabError::Setting(text));
         if window == 0 {
             return wrong("a window must have at least 1 token".into());
@@ -133,9 +129,7 @@ fn of_batch(decoder: &Decoder, tokens: &[u32], windows: &[Window]) -> Vec<(f64, 
 pub fn summarise(losses: &[(f64, usize)], windows: Windows, bytes: u64) -> PerplexityResult {
     let Windows { protocol, window, stride } = windows;
     let sum: f64 = losses.iter().map(|(loss, _)| loss).sum();
-    let loss = sum / losses.len().max(1) as f64;
-    let reach = reach(losses);
-    let interval = [loss - reach, loss + reach];
+    let (loss, interval) = mean(&losses.iter().map(|(loss, _)| *loss).collect::<Vec<_>>());
     PerplexityResult {
         protocol,
         window,
@@ -145,26 +139,33 @@ pub fn summarise(losses: &[(f64, usize)], windows: Windows, bytes: u64) -> Perpl
         perplexity: loss.exp(),
         perplexity_interval: interval.map(f64::exp),
         bits_per_byte: sum / LN_2 / bytes.max(1) as f64,
+        change: None,
         by_position: by_position(losses),
     }
 }
 
-/// Half the 95% interval of the mean: tokens near each other are alike, so blocks of them are
-/// compared and not single ones.
-fn reach(losses: &[(f64, usize)]) -> f64 {
-    let block = BLOCK.min(losses.len() / 32).max(1);
-    let means: Vec<f64> = losses
-        .chunks(block)
-        .filter(|part| part.len() == block)
-        .map(|part| part.iter().map(|(loss, _)| loss).sum::<f64>() / block as f64)
-        .collect();
+/// How losses differ from those of the same tokens at window `against`.
+pub fn change(losses: &[(f64, usize)], before: &[(f64, usize)], against: usize) -> Change {
+    let differences = losses.iter().zip(before).map(|((new, _), (old, _))| new - old);
+    let (loss, loss_interval) = mean(&differences.collect::<Vec<_>>());
+    Change { against, loss, loss_interval }
+}
+
+/// The mean and its 95% interval: tokens near each other are alike, so blocks of them are compared
+/// and not single ones.
+fn mean(values: &[f64]) -> (f64, [f64; 2]) {
+    let all = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let block = BLOCK.min(values.len() / 32).max(1);
+    let parts = values.chunks_exact(block).map(|part| part.iter().sum::<f64>() / block as f64);
+    let means: Vec<f64> = parts.collect();
     if means.len() < 2 {
-        return f64::INFINITY;
+        return (all, [f64::NEG_INFINITY, f64::INFINITY]);
     }
     let n = means.len() as f64;
-    let mean = means.iter().sum::<f64>() / n;
-    let variance = means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    1.96 * (variance / n).sqrt()
+    let centre = means.iter().sum::<f64>() / n;
+    let variance = means.iter().map(|m| (m - centre).powi(2)).sum::<f64>() / (n - 1.0);
+    let reach = 1.96 * (variance / n).sqrt();
+    (all, [all - reach, all + reach])
 }
 
 /// Mean losses by how many tokens stood before, in steps that double: 1, 2, 3-4, 5-8, …, so that a
@@ -309,6 +310,10 @@ mod tests {
         assert_eq!(result.by_position[0].loss, 1.0);
         // 32 blocks of two alike: no spread. Blocks of one: all there is.
         assert_eq!(result.loss_interval, [2.0, 2.0]);
+        let shifted: Vec<(f64, usize)> = losses.iter().map(|(l, b)| (l - 0.25, *b)).collect();
+        let change = change(&shifted, &losses, 4);
+        assert_eq!((change.against, change.loss), (4, -0.25));
+        assert_eq!(change.loss_interval, [-0.25, -0.25], "the same change everywhere is sure");
         let spread = summarise(&losses[..31], windows(Protocol::Chunk, 8, 8), 1);
         assert!(spread.loss_interval[1] - spread.loss > 0.3);
     }

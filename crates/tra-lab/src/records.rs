@@ -146,8 +146,25 @@ pub struct PerplexityResult {
     /// The loss in bits for each byte of the text, which does not depend on the tokenizer.
     #[serde(deserialize_with = "number")]
     pub bits_per_byte: f64,
+    /// How the loss differs from that at another window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
     /// The loss by how much of the window stood before a token.
     pub by_position: Vec<PositionLoss>,
+}
+
+/// The difference between two windows, token by token: much surer than the difference of their
+/// intervals, for a token that is hard at one window is hard at the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The window compared with.
+    pub against: usize,
+    /// Mean loss less that at the other window, in nats.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+    /// Its 95% interval (normal, over blocks of consecutive tokens).
+    #[serde(deserialize_with = "numbers")]
+    pub loss_interval: [f64; 2],
 }
 
 /// The loss of tokens that stand alike in their windows.
@@ -214,6 +231,7 @@ mod tests {
             perplexity: f64::INFINITY,
             perplexity_interval: [f64::NAN, f64::INFINITY],
             bits_per_byte: f64::NAN,
+            change: None,
             by_position: vec![PositionLoss { from: 1, to: 1, tokens: 3, loss: f64::NAN }],
         };
         let text = serde_json::to_string(&result).unwrap();

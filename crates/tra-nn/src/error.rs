@@ -9,7 +9,7 @@ use crate::attention::NAMES;
 #[non_exhaustive]
 pub enum Error {
     /// A model description that cannot be built.
-    #[error("{0}")]
+    #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file that cannot be read, understood, fitted or written.
     #[error("{path}: {reason}", path = path.display())]
@@ -20,10 +20,10 @@ pub enum Error {
         reason: CheckpointError,
     },
     /// Tokens a model cannot take.
-    #[error("{0}")]
+    #[error(transparent)]
     Tokens(#[from] TokenError),
     /// A device this build or machine does not have.
-    #[error("{0}")]
+    #[error(transparent)]
     Device(#[from] DeviceError),
 }
 

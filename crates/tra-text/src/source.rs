@@ -162,20 +162,20 @@ fn read_plain(
     sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let mut bytes = Vec::with_capacity(READ + 4);
-    let mut first = true;
+    let mut offset = 0;
     loop {
         let before = bytes.len();
         let n = from.by_ref().take(READ as u64).read_to_end(&mut bytes);
         let n = n.map_err(TextError::io("cannot read the text", path))?;
         debug_assert_eq!(before + n, bytes.len());
-        if first {
+        if offset == 0 {
             check_text(path, &bytes)?;
             if bytes.starts_with(&[0xEF, 0xBB, 0xBF]) {
                 bytes.drain(..3);
             }
         }
         if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
-            let reason = format!("is no text: it has a zero byte (at {at} of the piece at hand)");
+            let reason = format!("is no text: it has a zero byte at {}", offset + at);
             return Err(TextError::file(path, reason));
         }
         // A character cut in two waits for its rest, unless there is none.
@@ -183,11 +183,11 @@ fn read_plain(
         if whole > 0 {
             sink(&String::from_utf8_lossy(&bytes[..whole]))?;
             bytes.drain(..whole);
+            offset += whole;
         }
         if n == 0 {
             return Ok(());
         }
-        first = false;
     }
 }
 

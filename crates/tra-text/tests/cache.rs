@@ -164,3 +164,15 @@ fn two_at_once_make_one_cache() {
     assert!(lengths.iter().all(|n| *n == lengths[0] && *n > 0));
     assert_eq!(place.left_over().len(), 1);
 }
+
+#[test]
+fn fifty_megabytes_on_one_line_are_no_trouble() {
+    let place = Place::new();
+    let words = "all of this is on one line, 12345 words and more of it ";
+    let times = (50 << 20) / words.len();
+    let path = place.text("line.txt", &words.repeat(times));
+    let (tokens, _) = place.tokens(&path, "gpt2").unwrap();
+    let one = Tokenizer::open("gpt2").unwrap().encode(&format!(" {}", words.trim_end())).unwrap();
+    // The first has no space before it, and the last is followed by one.
+    assert_eq!(tokens.len(), times * one.len() + 1);
+}

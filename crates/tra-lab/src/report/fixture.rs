@@ -57,6 +57,7 @@ fn perplexity(attention: &str, seed: u64) -> Perplexity {
             perplexity,
             perplexity_interval: [perplexity - 1.0, perplexity + 1.0],
             bits_per_byte: 1.0,
+            change: None,
             by_position: [2, 8, 32, 128].into_iter().filter(|b| *b < window).map(bin).collect(),
         }
     };
