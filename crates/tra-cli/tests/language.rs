@@ -21,8 +21,8 @@ impl Place {
     fn new() -> Self {
         let place = Self { folder: tempfile::tempdir().unwrap() };
         let line = |i: usize| format!("Line {i} says that {} follows {i} .\n", i + 1);
-        place.write("train.txt", &(0..300).map(line).collect::<String>());
-        place.write("test.txt", &(500..540).map(line).collect::<String>());
+        place.write("train.txt", (0..300).map(line).collect::<String>());
+        place.write("test.txt", (500..540).map(line).collect::<String>());
         place
     }
 

@@ -27,6 +27,47 @@ fn error_after(change: impl FnOnce(&mut TensorFile)) -> String {
     text
 }
 
+/// A tied model has one tensor less, and the kernel and plain operations agree about it.
+#[test]
+fn a_tied_model_comes_back_without_an_output_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.safetensors");
+    let device = Device::flex();
+    let config = DecoderConfig::new(9, 1, 12, 2).with_tied(true);
+    let saved = lively(config, 3, &device);
+    saved.save(&path).unwrap();
+    let loaded = Decoder::load(&path, &device).unwrap();
+    assert!(loaded.config().tied && loaded.out.is_none());
+    assert!(!loaded.parameter_shapes().contains_key("out.weight"));
+    let tokens = loaded.tokens(&[[1, 5, 8]]).unwrap();
+    let logits = loaded.forward(tokens.clone(), Pass::eval());
+    assert_eq!(floats(logits.clone()), floats(saved.forward(tokens.clone(), Pass::eval())));
+    // The definition: hidden states times the rows of the table.
+    let hidden = loaded.hidden(tokens, Pass::eval()).reshape([3, 12]);
+    let expected = hidden.matmul(loaded.embedding.weight.val().transpose());
+    let largest = (logits.reshape([3, 9]) - expected).abs().max().into_scalar::<f32>();
+    assert!(largest < 1e-5, "{largest}");
+}
+
+/// Words about a model come back, and do not change the bytes from one time to the next.
+#[test]
+fn what_is_said_about_a_model_stands_in_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = Device::flex();
+    let decoder = DecoderConfig::new(7, 1, 8, 2).init_seeded(1, &device).unwrap();
+    let about = || (0..9).map(|i| (format!("key {i}"), format!("\"{{é\n{i}"))).collect();
+    let save = |name: &str| {
+        let path = directory.path().join(name);
+        decoder.save_with(&path, about()).unwrap();
+        path
+    };
+    let (one, two) = (save("one"), save("two"));
+    assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&two).unwrap());
+    let read = TensorFile::read(&one).unwrap();
+    assert_eq!(read.metadata["key 3"], "\"{é\n3");
+    assert_eq!(Decoder::load(&one, &device).unwrap().parameters(), decoder.parameters());
+}
+
 #[test]
 fn every_mechanism_comes_back_to_the_bit_from_its_file_alone() {
     let directory = tempfile::tempdir().unwrap();

@@ -103,6 +103,13 @@ fn through_dropout_on_logits_and_on_weights() {
     }
 }
 
+/// One table, used at both ends: its gradient is the sum of both.
+#[test]
+fn through_a_tied_output() {
+    let config = DecoderConfig::new(5, 1, 15, 3).without_padding().with_tied(true);
+    check(config, Pass::eval);
+}
+
 /// The padding token's embedding is used as it is and never trained, as in PyTorch.
 #[test]
 fn the_padding_row_is_never_trained() {
