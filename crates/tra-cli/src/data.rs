@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use tra_fetch::{Observer, Request};
-use tra_text::{Corpus, Part, Tokenizer, default_cache, source};
+use tra_text::{Corpus, Part, TextError, Tokenizer, default_cache, source};
 
 use crate::show;
 
@@ -157,23 +159,36 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Sends a file line by line.
+fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
+    let mut waiting = String::new();
+    let send = |line: &str| drop(to.send(line.into()));
+    source::read(file, &mut |_| {}, &mut |part| {
+        waiting += part;
+        if let Some(end) = waiting.rfind('\n') {
+            waiting[..=end].split_inclusive('\n').for_each(send);
+            waiting.drain(..=end);
+        }
+        Ok(())
+    })?;
+    send(&waiting);
+    Ok(())
+}
+
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
     if args.vocab < 257 {
         bail!("--vocab {}: a byte-level tokenizer has at least 257 tokens", args.vocab);
     }
     let corpus = Corpus::find(&args.text, Part::Train)?;
     let spinner = show::spinner(format!("learning from {}", show::file_name(&args.text)));
-    // Line by line, for the words in them are counted and nothing else.
-    let mut lines = Vec::new();
-    for file in corpus.files() {
-        let mut text = String::new();
-        source::read(file, &mut |_| {}, &mut |part| {
-            text += part;
-            Ok(())
-        })?;
-        lines.extend(text.split_inclusive('\n').map(String::from));
-    }
-    let learned = Tokenizer::learn(lines.into_iter(), args.vocab);
+    // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
+    // text may be larger than memory.
+    let (sender, receiver) = sync_channel::<String>(1 << 10);
+    let learned = thread::scope(|scope| {
+        let reader = scope.spawn(move || corpus.files().iter().try_for_each(|f| lines(f, &sender)));
+        let learned = Tokenizer::learn(receiver.into_iter(), args.vocab);
+        reader.join().unwrap_or(Ok(())).and(learned)
+    });
     spinner.finish_and_clear();
     let json = learned?;
     let vocab = Tokenizer::from_record(&json)?.vocab();

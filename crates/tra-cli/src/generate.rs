@@ -22,11 +22,11 @@ use crate::show;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  tra generate runs/wiki --prompt \"The history of\" --tokens 200 --temperature 0.8 --top-p 0.95
+  tra generate runs/wiki --prompt \"The history of\" --tokens 200 --top-p 0.95
   tra generate runs/wiki --prompt \"Once\" --prompt \"In 1914 ,\" --seed 2
   cat book.txt | tra generate model.safetensors --tokens 50 --stop \"\\n\\n\"
 
-The same seed gives the same text. Temperature 0 always takes the likeliest token.")]
+The same seed gives the same text. Temperature 0 takes the likeliest token.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,

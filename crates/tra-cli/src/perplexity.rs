@@ -27,8 +27,8 @@ Examples:
       --windows 128,256,512,1024,2048,4096 --limit 100000
   tra perplexity model.safetensors --text book.txt --windows 16384 --json
 
-Intervals are 95%, over blocks of 1,024 consecutive tokens. The change is that of
-perplexity against the first window, token by token.")]
+Intervals are 95%, over blocks of 1,024 consecutive tokens. The change is that
+of perplexity against the first window, token by token.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
