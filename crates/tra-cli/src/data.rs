@@ -176,10 +176,18 @@ fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
 }
 
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
-    if args.vocab < 257 {
-        bail!("--vocab {}: a byte-level tokenizer has at least 257 tokens", args.vocab);
+    if !(257..=1 << 20).contains(&args.vocab) {
+        bail!("--vocab {}: a tokenizer has 257 tokens at least and 1,048,576 at most", args.vocab);
     }
     let corpus = Corpus::find(&args.text, Part::Train)?;
+    let out = args.out.display();
+    let same = |file: &PathBuf| file.canonicalize().ok() == args.out.canonicalize().ok();
+    if args.out.exists() && corpus.files().iter().any(same) {
+        bail!("{out} is the text itself: choose another --out");
+    }
+    // Beside its place, and now: learning takes a while, to find out then that it cannot be kept.
+    let beside = PathBuf::from(format!("{out}.partial"));
+    std::fs::write(&beside, "").with_context(|| format!("cannot write {out}"))?;
     let spinner = show::spinner(format!("learning from {}", show::file_name(&args.text)));
     // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
     // text may be larger than memory.
@@ -187,13 +195,16 @@ fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
     let learned = thread::scope(|scope| {
         let reader = scope.spawn(move || corpus.files().iter().try_for_each(|f| lines(f, &sender)));
         let learned = Tokenizer::learn(receiver.into_iter(), args.vocab);
-        reader.join().unwrap_or(Ok(())).and(learned)
+        match reader.join() {
+            Ok(read) => read.and(learned),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     });
     spinner.finish_and_clear();
-    let json = learned?;
+    let json = learned.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
     let vocab = Tokenizer::from_record(&json)?.vocab();
-    let out = args.out.display();
-    std::fs::write(&args.out, json).with_context(|| format!("cannot write {out}"))?;
+    let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, &args.out));
+    written.with_context(|| format!("cannot write {out}"))?;
     show::print(&format!("{out}: {} tokens\n", show::thousands(vocab as u64)))?;
     if vocab < args.vocab {
         show::warn(format!("the text has no more pairs that occur twice: {vocab} tokens it is"));

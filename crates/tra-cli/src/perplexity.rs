@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use tra_lab::gather::Shown;
 use tra_lab::perplexity::{Windows, change, losses, summarise};
 use tra_lab::records::{Perplexity, Protocol};
+use tra_lab::run_dir::RunDir;
 use tra_text::{Corpus, Part, default_cache};
 
 use crate::model::ModelArgs;
@@ -59,11 +60,14 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let mut all = Vec::new();
+    let mut all: Vec<Windows> = Vec::new();
     for protocol in &args.protocol {
         for window in &args.windows {
             all.push(Windows::new(*protocol, *window, args.stride)?);
         }
+    }
+    if args.stride.is_some() && !args.protocol.contains(&Protocol::Sliding) {
+        bail!("--stride is for --protocol sliding; windows of chunk do not overlap");
     }
     let model = args.model.open()?;
     let corpus = Corpus::find(&args.text, Part::Test)?;
@@ -78,9 +82,20 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if count < 2 {
         bail!("{}: one token is read and the next predicted, so 2 are needed", name);
     }
-    let tokens = tokens.range(0..count);
-    let bytes = model.tokenizer.decode(&tokens[1..]).len() as u64;
     let scored = count as u64 - 1;
+    let longest = all.iter().map(|windows| windows.window).max().unwrap_or(0);
+    if longest as u64 > scored {
+        let scored = show::thousands(scored);
+        show::warn(format!("{name} has {scored} tokens to score: longer windows read all of it"));
+    }
+    // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
+    let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
+    let content = tokens.key().to_string();
+    let tokens = tokens.range(0..count);
+    let bytes = match model.tokenizer.is_lossless() {
+        true => model.tokenizer.decode(&tokens[1..]).len() as u64,
+        false => share.round() as u64,
+    };
     let mut results = Vec::new();
     // The losses at the first window of the protocol at hand.
     let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
@@ -99,18 +114,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
         results.push(result);
     }
     let text = args.text.display().to_string();
-    let found = Perplexity { step: model.step, text, tokens: scored, bytes, results };
-    if let Some(run) = &model.run {
-        run.merge_perplexity(&found)?;
-        let title = format!("{} with {}", run.name(), run.config()?.model.attention.name());
-        let shown = Shown::default();
-        crate::report::write(&title, &[run.path()], Some(&shown), &run.report_path())?;
-    }
+    let found = Perplexity { step: model.step, text, content, tokens: scored, bytes, results };
     show::print(&match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&found)?),
         false => table(&found),
     })?;
+    if let Some(run) = &model.run {
+        keep(run, &found)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Notes results in the run, and draws its page anew.
+fn keep(run: &RunDir, found: &Perplexity) -> Result<()> {
+    run.merge_perplexity(found)?;
+    let title = format!("{} with {}", run.name(), run.config()?.model.attention.name());
+    let shown = Shown::default();
+    crate::report::write(&title, &[run.path()], Some(&shown), &run.report_path())
 }
 
 fn table(found: &Perplexity) -> String {

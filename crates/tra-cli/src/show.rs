@@ -12,9 +12,10 @@ use tra_lab::train::{Observer, Pace};
 use tra_tasks::text::OpenText;
 use tra_tasks::{Measure, TaskConfig};
 
-/// Prints, and is content when nobody reads on (`tra … | head`).
+/// Prints at once, and is content when nobody reads on (`tra … | head`).
 pub fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         other => Ok(other?),
     }

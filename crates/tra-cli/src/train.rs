@@ -1,6 +1,6 @@
 //! `tra train`: flags to settings, a progress bar, and how to go on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use tra_lab::gather::Shown;
 use tra_lab::run_dir::RunDir;
 use tra_lab::train::{self, End, Forecast, train};
 use tra_nn::device::Device;
+use tra_tasks::TaskConfig;
 use tra_tasks::text::OpenText;
 
 use crate::show::{self, Progress};
@@ -34,7 +35,8 @@ Examples:
 `tra tasks` lists the tasks; docs/runs.md describes the run directory and every setting.")]
 pub struct Args {
     /// Where the run goes; it must not hold one yet
-    #[arg(long, value_name = "DIR", required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    #[arg(required_unless_present_any = ["resume", "dry_run"])]
     out: Option<PathBuf>,
 
     /// Go on with the run in this directory
@@ -146,17 +148,37 @@ pub struct Settings {
     pub set: Vec<String>,
 }
 
+/// A path that is the same from every folder; what is no path (`gpt2`) stays as it is.
+fn absolute(path: &str) -> Value {
+    let full = Path::new(path).exists().then(|| std::path::absolute(path).ok()).flatten();
+    full.map_or_else(|| Value::from(path), |full| Value::from(full.to_string_lossy().into_owned()))
+}
+
 impl Settings {
+    fn is_text(&self) -> bool {
+        [&self.text, &self.valid, &self.tokenizer].iter().any(|setting| setting.is_some())
+    }
+
+    /// Says which flags do not go together.
+    fn check(&self) -> Result<()> {
+        match &self.task {
+            Some(task) if task != "text" && self.is_text() => {
+                bail!("--text, --valid and --tokenizer are for --task text, not {task}")
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub fn overrides(&self) -> Vec<Override> {
         let text = |x: &Option<String>| x.clone().map(Value::from);
         let int = |x: Option<i64>| x.map(Value::from);
         let float = |x: Option<f64>| x.map(Value::from);
         let all = [
             // A name first: it clears the settings of the task or mechanism before.
-            ("task.name", text(&self.task).or_else(|| self.text.as_ref().map(|_| "text".into()))),
-            ("task.text", text(&self.text)),
-            ("task.valid", text(&self.valid)),
-            ("task.tokenizer", text(&self.tokenizer)),
+            ("task.name", text(&self.task).or_else(|| self.is_text().then(|| "text".into()))),
+            ("task.text", self.text.as_deref().map(absolute)),
+            ("task.valid", self.valid.as_deref().map(absolute)),
+            ("task.tokenizer", self.tokenizer.as_deref().map(absolute)),
             ("model.attention.name", text(&self.attention)),
             ("model.size", text(&self.size)),
             ("model.layers", int(self.layers)),
@@ -198,6 +220,14 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
+/// Text may have moved: whether it is the same is told by its content.
+fn same_task(now: &TaskConfig, before: &TaskConfig) -> bool {
+    match (now, before) {
+        (TaskConfig::Text(now), TaskConfig::Text(before)) => now.holdout == before.holdout,
+        _ => now == before,
+    }
+}
+
 /// What a run would cost.
 fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
     let count = 3;
@@ -213,7 +243,7 @@ fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Res
     if let Some(peak) = tra_kernels::memory::peak() {
         lines.push(("", format!("{} at the peak of {count} steps", show::bytes(peak))));
     }
-    let tokens = tokens_a_step * config.steps;
+    let tokens = tokens_a_step.saturating_mul(config.steps);
     let a_step = show::thousands(tokens_a_step);
     let all = show::thousands(tokens);
     lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
@@ -233,33 +263,40 @@ fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Res
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
+    args.settings.check()?;
     let overrides = args.settings.overrides();
+    if args.dry_run {
+        let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
+        let text = show::open_text(&config)?;
+        show::print(&forecast(&config, text.as_ref(), &device)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (run, config, start, _lock) = match (&args.resume, &args.out) {
         (Some(path), _) => {
             let run = RunDir::open(path)?;
             let lock = run.lock()?;
             let before = run.config()?;
             let config = run.changed_config(overrides, &args.settings.set)?;
-            if (&config.task, &config.model, config.seed)
-                != (&before.task, &before.model, before.seed)
+            if (&config.model, config.seed) != (&before.model, before.seed)
+                || !same_task(&config.task, &before.task)
             {
                 bail!("a resumed run keeps its task, model and seed; start another with --out");
             }
-            show::open_text(&config)?;
-            run.write_config(&config)?;
+            let text = show::open_text(&config)?;
             let training = device.clone().autodiff();
             let start = run.newest(config.optimizer(), &training, show::warn)?;
+            // Before anything is written.
+            if let (Some(text), Some(start)) = (&text, &start) {
+                run.check_data(text, &start.decoder, &start.position)?;
+            }
+            run.write_config(&config)?;
             run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
             (run, config, start, lock)
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
             // Before the folder is made: a text that cannot be read leaves nothing behind.
-            let text = show::open_text(&config)?;
-            if args.dry_run {
-                show::print(&forecast(&config, text.as_ref(), &device)?)?;
-                return Ok(ExitCode::SUCCESS);
-            }
+            show::open_text(&config)?;
             let run = RunDir::create(path, &config)?;
             let lock = run.lock()?;
             (run, config, None, lock)

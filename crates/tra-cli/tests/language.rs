@@ -266,6 +266,7 @@ fn a_prompt_of_a_hundred_thousand_tokens_works() {
 fn a_dry_run_tells_the_cost_and_leaves_nothing() {
     let place = Place::new();
     let told = place.train("never", &["--dry-run"]);
+    place.ok(&["train", "--text", "train.txt", "--length", "16", "--size", "tiny", "--dry-run"]);
     for part in ["parameters", "memory", "tokens/s", "held out", "passes over it", "about"] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -303,6 +304,10 @@ fn what_cannot_be_read_is_said_in_one_line_and_leaves_nothing() {
     assert!(train(&["--text", "train.txt", "--tokenizer", "train.txt"]).contains("no tokenizer"));
     assert!(train(&["--task", "text"]).contains("--text"));
     assert!(train(&["--text", "short.txt"]).contains("tokens only"));
+    assert!(train(&["--task", "copy", "--text", "train.txt"]).contains("--task text"));
+    assert!(train(&["--valid", "train.txt"]).contains("which text"));
+    let error = train(&["--text", "gone.txt"]);
+    assert_eq!(error.matches("No such file").count(), 1, "{error}");
     let left = fs::read_dir(place.path("cache")).into_iter().flatten();
     let left: Vec<_> = left.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     assert!(left.iter().all(|name| !name.contains("partial")), "{left:?}");
@@ -314,8 +319,11 @@ fn models_and_texts_that_do_not_belong_together_are_named() {
     place.train("run", &[]);
     let with = |more: &[&str]| place.refused(&[&["perplexity", "run", "--text"], more].concat());
     assert!(with(&["gone.txt"]).contains("gone.txt"));
-    let error = with(&["test.txt", "--tokenizer", "gpt2"]);
-    assert!(error.contains("257") && error.contains("50257"), "{error}");
+    assert!(with(&["test.txt", "--tokenizer", "gpt2"]).contains("another tokenizer"));
+    assert!(with(&["test.txt", "--stride", "4"]).contains("sliding"));
+    let file = place.at("run/checkpoints/step-00000004/model.safetensors");
+    let error = place.refused(&["generate", &file, "--best", "--prompt", "x"]);
+    assert!(error.contains("run directory only"), "{error}");
     assert!(with(&["test.txt", "--protocol", "sliding", "--stride", "999"]).contains("999"));
     assert!(with(&["test.txt", "--windows", "0"]).contains("at least 1"));
     assert!(with(&["test.txt", "--limit", "1"]).contains("2 are needed"));
@@ -330,6 +338,8 @@ fn models_and_texts_that_do_not_belong_together_are_named() {
     place.ok(&flipflop);
     let error = place.refused(&["generate", "ff", "--prompt", "x"]);
     assert!(error.contains("keeps no tokenizer"), "{error}");
+    let error = place.refused(&["generate", "ff", "--prompt", "x", "--tokenizer", "gpt2"]);
+    assert!(error.contains("knows 6 tokens") && error.contains("50257"), "{error}");
 }
 
 #[test]
@@ -339,13 +349,18 @@ fn a_run_goes_on_only_with_the_text_it_began_with() {
     place.train("whole", &["--steps", "6", "--save-every", "2", "--eval-sequences", "4"]);
     let text = fs::read(place.path("train.txt")).unwrap();
     place.write("train.txt", [&text[..], b"more"].concat());
+    let before = fs::read(place.path("run/config.toml")).unwrap();
     let error = place.refused(&["train", "--resume", "run", "--steps", "6"]);
     assert!(error.contains("has changed"), "{error}");
-    place.write("train.txt", &text);
-    place.ok(&["train", "--resume", "run", "--steps", "6"]);
+    assert_eq!(fs::read(place.path("run/config.toml")).unwrap(), before, "nothing is written");
+    assert!(place.refused(&["eval", "run"]).contains("has changed"));
+    // The same text elsewhere will do, and from anywhere.
+    place.write("moved.txt", &text);
+    let (run, moved) = (place.at("run"), place.at("moved.txt"));
+    Place::new().ok(&["train", "--resume", &run, "--text", &moved, "--steps", "6"]);
     assert!(place.path("run/checkpoints/step-00000006").exists());
     // Without the text its page is still to be had, if not the picture of attention.
-    fs::remove_file(place.path("train.txt")).unwrap();
+    fs::remove_file(place.path("moved.txt")).unwrap();
     let output = place.run(&["report", "run"], "");
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("no attention picture"));
@@ -406,7 +421,7 @@ fn data_is_told_about_and_a_tokenizer_learned() {
     assert!(
         place
             .refused(&["data", "tokenizer", "train.txt", "--vocab", "9", "--out", "t"])
-            .contains("at least 257")
+            .contains("257 tokens at least")
     );
 }
 
@@ -434,4 +449,27 @@ fn samples_and_the_list_of_tasks_know_text() {
     assert!(said.lines().all(|line| line.matches('[').count() == 4), "{said}");
     let missing = place.refused(&["sample", "text"]);
     assert!(missing.contains("--text") && !Path::new("never").exists());
+}
+
+/// Text appears as it comes, not when the program ends or a line does.
+#[test]
+fn generation_streams() {
+    let place = Place::new();
+    let (place, model) = place.lone_model();
+    // So many tokens that it cannot be done before we have read the first.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tra"))
+        .args(["generate", &model, "--prompt", "Line", "--tokens", "1000000", "--temperature", "0"])
+        .current_dir(place.folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    let read = std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first);
+    let running = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    read.unwrap();
+    assert!(first.starts_with(b"Line") && running, "{first:?}");
 }

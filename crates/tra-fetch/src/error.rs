@@ -105,20 +105,20 @@ pub enum FetchError {
         out: PathBuf,
     },
     /// The file system said no.
-    #[error("{action} {path}: {source}{hint}", path = path.display(), hint = io_hint(source))]
+    #[error("{action} {path}: {cause}{hint}", path = path.display(), hint = io_hint(cause))]
     Io {
         /// What was being done.
         action: &'static str,
         /// To what.
         path: PathBuf,
         /// The file system's answer.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl FetchError {
-    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { action, path: path.into(), source }
+    pub(crate) fn io(action: &'static str, path: &Path, cause: io::Error) -> Self {
+        Self::Io { action, path: path.into(), cause }
     }
 }
 
@@ -132,8 +132,8 @@ fn status_hint(status: u16) -> &'static str {
     }
 }
 
-fn io_hint(source: &io::Error) -> &'static str {
-    match source.kind() {
+fn io_hint(cause: &io::Error) -> &'static str {
+    match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
             ": free some space and run it again, it goes on where it stopped"
         }

@@ -43,7 +43,8 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = self.lock.unlock();
         let _ = fs::remove_file(self.folder.join("lock"));
-        // Refused, as wanted, where a download was interrupted.
+        // Refused, as wanted, where a download was interrupted, and where there are files.
         let _ = fs::remove_dir(&self.folder);
+        let _ = self.folder.parent().map(fs::remove_dir);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, Size};
-use tra_tasks::{Task, TaskConfig, TaskError};
+use tra_tasks::{Measure, Task, TaskConfig, TaskError};
 
 use crate::error::LabError;
 use crate::optimizer::Settings;
@@ -373,6 +373,8 @@ impl RunConfig {
     /// Says why the task has no sequence of the training lengths, if it has none.
     pub fn check_lengths(&self, task: &dyn Task) -> Result<(), LabError> {
         let Lengths { from, to } = self.train_lengths();
+        // Some tasks have no sequence of every length; a text has, unless it is too short.
+        let from = if task.measure() == Measure::Perplexity { to } else { from };
         if !(from..=to).any(|length| task.check_length(length).is_ok()) {
             let reason = task.check_length(to).err().unwrap_or_default();
             return Err(TaskError::Length { task: task.name(), length: to, reason }.into());

@@ -18,14 +18,14 @@ pub enum LabError {
         reason: String,
     },
     /// The file system said no.
-    #[error("{action} {path}: {source}{hint}", path = path.display(), hint = hint(source))]
+    #[error("{action} {path}: {cause}{hint}", path = path.display(), hint = hint(cause))]
     Io {
         /// What was being done.
         action: &'static str,
         /// To what.
         path: PathBuf,
-        /// The file system's answer.
-        source: std::io::Error,
+        /// The file system's answer. Not called `source`: it is in the message already.
+        cause: std::io::Error,
     },
     /// The model or its file.
     #[error(transparent)]
@@ -53,8 +53,8 @@ pub enum LabError {
 }
 
 impl LabError {
-    pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
-        Self::Io { action, path: path.into(), source }
+    pub(crate) fn io(action: &'static str, path: &Path, cause: std::io::Error) -> Self {
+        Self::Io { action, path: path.into(), cause }
     }
 
     pub(crate) fn run_dir(path: &Path, reason: impl Into<String>) -> Self {
@@ -66,8 +66,8 @@ impl LabError {
     }
 }
 
-fn hint(source: &std::io::Error) -> &'static str {
-    match source.kind() {
+fn hint(cause: &std::io::Error) -> &'static str {
+    match cause.kind() {
         std::io::ErrorKind::StorageFull => " (free some space and resume; nothing written is lost)",
         std::io::ErrorKind::PermissionDenied => " (choose a folder you may write to)",
         _ => "",

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use tra_nn::{Decoder, Pass, Probe};
-use tra_tasks::{Task, draw};
+use tra_tasks::{Task, TaskConfig, draw};
 
+use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::records::Metric;
 use crate::report::{HeadPicture, Picture, Report, Run};
@@ -59,9 +60,9 @@ fn run(
         false => Some(dir.newest_model(device, &mut *warn)?.1),
     };
     let picture = match (&model, shown) {
-        (Some(decoder), Some(shown)) => match config.task.build() {
-            Ok(task) => Some(picture(decoder, task.as_ref(), config.seed, shown)?),
-            // A text that is not here: the page can do without the picture.
+        (Some(decoder), Some(shown)) => match picture_of(&dir, &config, decoder, shown) {
+            Ok(picture) => picture,
+            // A text that is not here any more: the page can do without the picture.
             Err(error) => {
                 warn(format!("no attention picture for {}: {error}", dir.name()));
                 None
@@ -96,6 +97,24 @@ fn run(
         perplexity: dir.perplexity()?,
         picture,
     })
+}
+
+/// The picture, unless it would take tokenising a text first.
+fn picture_of(
+    dir: &RunDir,
+    config: &RunConfig,
+    decoder: &Decoder,
+    shown: &Shown,
+) -> Result<Option<Picture>, LabError> {
+    let task: Box<dyn Task> = match &config.task {
+        TaskConfig::Text(text) => match text.open_cached()? {
+            Some(text) => Box::new(text),
+            None => return Ok(None),
+        },
+        other => other.build()?,
+    };
+    dir.check_data(task.as_ref(), decoder, &dir.position()?.unwrap_or_default())?;
+    picture(decoder, task.as_ref(), config.seed, shown).map(Some)
 }
 
 /// What every head of a model attends to in one sequence.

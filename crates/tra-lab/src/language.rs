@@ -50,6 +50,10 @@ impl LanguageModel {
         mut warn: impl FnMut(String),
     ) -> Result<Self, LabError> {
         let (run, candidates) = match path.is_file() {
+            true if which != Which::Newest => {
+                let reason = "is one model: a checkpoint can be chosen of a run directory only";
+                return Err(LabError::run_dir(path, reason));
+            }
             true => (None, vec![(0, path.to_path_buf())]),
             false => {
                 let run = RunDir::open(path)?;
@@ -88,7 +92,15 @@ fn read(
     let kept = file.metadata.remove(TOKENIZER);
     let config = file.config()?;
     let tokenizer = match (given, kept) {
-        (Some(name), _) => Tokenizer::open(name)?,
+        (Some(name), kept) => {
+            let given = Tokenizer::open(name)?;
+            if kept.is_some_and(|record| record != given.record()) {
+                let reason = "was trained with another tokenizer, which it keeps; leave out \
+                              --tokenizer";
+                return Err(LabError::run_dir(&path, reason));
+            }
+            given
+        }
         (None, Some(record)) => Tokenizer::from_record(&record)?,
         (None, None) => {
             let reason = "keeps no tokenizer: it was not trained on text, or not by `tra train`; \

@@ -114,6 +114,9 @@ pub struct Perplexity {
     pub step: u64,
     /// The text, as it was given.
     pub text: String,
+    /// Another text or tokenizer has another.
+    #[serde(default)]
+    pub content: String,
     /// Tokens scored: all of the text, or of its beginning, but the first.
     pub tokens: u64,
     /// Bytes of their text.

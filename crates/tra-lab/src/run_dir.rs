@@ -26,6 +26,7 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use tra_nn::Decoder;
 use tra_nn::checkpoint::TensorFile;
+use tra_tasks::Task;
 
 use crate::config::{Override, RunConfig};
 use crate::error::LabError;
@@ -258,13 +259,14 @@ impl RunDir {
         }
     }
 
-    /// Adds results; those of another step or text, or of the same protocol and window, make way.
+    /// Adds results. Those of another step or text, or of more or less of it, make way, and so do those
+    /// of the same protocol and window.
     pub fn merge_perplexity(&self, new: &Perplexity) -> Result<(), LabError> {
         let same = |old: &Perplexity| {
-            (old.step, &old.text, old.tokens) == (new.step, &new.text, new.tokens)
+            (old.step, &old.content, old.tokens) == (new.step, &new.content, new.tokens)
         };
         let mut all = new.clone();
-        if let Some(old) = self.perplexity().ok().flatten().filter(same) {
+        if let Some(old) = self.perplexity()?.filter(same) {
             let key = |r: &PerplexityResult| (r.protocol.name(), r.window, r.stride);
             let kept = old.results.into_iter();
             let kept = kept.filter(|r| new.results.iter().all(|other| key(other) != key(r)));
@@ -390,6 +392,27 @@ impl RunDir {
             }
         }
         Ok(None)
+    }
+
+    /// Makes sure that a task is still what the run began with: the same tokens, and the same text.
+    pub fn check_data(
+        &self,
+        task: &dyn Task,
+        decoder: &Decoder,
+        position: &Position,
+    ) -> Result<(), LabError> {
+        let (ours, theirs) = (decoder.config().vocab, task.vocab());
+        if ours != theirs {
+            let reason =
+                format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
+            return Err(LabError::run_dir(&self.path, reason));
+        }
+        if position.data.is_some() && position.data != task.fingerprint() {
+            let reason = "the text or its tokenizer has changed since this run began; put it \
+                          back, or start another run with --out";
+            return Err(LabError::run_dir(&self.path, reason));
+        }
+        Ok(())
     }
 
     /// The step of the best evaluation during training.

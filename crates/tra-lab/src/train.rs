@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::Task;
+use tra_tasks::{Measure, Task};
 
 use crate::batch::{Batch, Source};
 use crate::config::RunConfig;
@@ -96,7 +96,7 @@ pub fn train(
         Some(checkpoint) => checkpoint,
         None => fresh(config, task.as_ref(), &device)?,
     };
-    same_data(run, task.as_ref(), &decoder, &position)?;
+    run.check_data(task.as_ref(), &decoder, &position)?;
     let source = source(config, &task);
     let mut data = source.ahead(position.step..config.steps).into_iter();
     let mut pace = Pace::default();
@@ -141,7 +141,7 @@ pub fn train(
                 step: record.step,
                 results: record.results.clone(),
             })?;
-            due |= note(&record, &mut position);
+            due |= note(&record, &mut position, task.measure());
             observer.evaluated(&record);
             evaluation = Some(record);
             if config.eval.until_perfect > 0 && position.perfect >= config.eval.until_perfect {
@@ -199,27 +199,6 @@ fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpo
     let optimizer = AdamW::new(&decoder, config.optimizer());
     let position = Position { data: task.fingerprint(), ..Position::default() };
     Ok(Checkpoint { decoder, optimizer, position, tokenizer: task.tokenizer().map(Into::into) })
-}
-
-/// A run goes on with what it began with.
-fn same_data(
-    run: &RunDir,
-    task: &dyn Task,
-    decoder: &Decoder,
-    position: &Position,
-) -> Result<(), LabError> {
-    let (ours, theirs) = (decoder.config().vocab, task.vocab());
-    if ours != theirs {
-        let reason =
-            format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
-        return Err(LabError::run_dir(run.path(), reason));
-    }
-    if position.data.is_some() && position.data != task.fingerprint() {
-        let reason = "the text or its tokenizer has changed since this run began; put it back, or \
-                      start another run with --out";
-        return Err(LabError::run_dir(run.path(), reason));
-    }
-    Ok(())
 }
 
 /// What a run will cost, from its first steps.
@@ -331,14 +310,18 @@ fn test(
 }
 
 /// Notes an evaluation in the position; whether it is the best so far.
-fn note(record: &EvaluationRecord, position: &mut Position) -> bool {
+fn note(record: &EvaluationRecord, position: &mut Position, measure: Measure) -> bool {
     let exact = record.results.iter().map(|r| r.exact_match);
     let perfect = !record.results.is_empty() && exact.clone().all(|e| e == 1.0);
     position.perfect = if perfect { position.perfect + 1 } else { 0 };
     let count = record.results.len().max(1) as f64;
-    let mean = exact.sum::<f64>() / count;
+    let mean = match measure {
+        Measure::ExactMatch => exact.sum::<f64>() / count,
+        // Short windows may be fully right by chance: text is judged by its loss alone.
+        Measure::Perplexity => 0.0,
+    };
     let loss = record.results.iter().map(|r| r.loss).sum::<f64>() / count;
-    // Of equal shares the lower loss is better; text is never fully right, so there it decides.
+    // Of equal shares the lower loss is better.
     let best = position.best.is_none_or(|(_, before)| {
         mean > before || (mean == before && position.best_loss.is_none_or(|least| loss <= least))
     });
@@ -398,26 +381,27 @@ mod tests {
         let mut position = Position::default();
         let record =
             |step, exact_match| EvaluationRecord { step, results: vec![result(exact_match)] };
-        assert!(note(&record(1, 0.5), &mut position));
-        assert!(!note(&record(2, 0.4), &mut position));
-        assert!(note(&record(3, 1.0), &mut position));
-        assert!(note(&record(4, 1.0), &mut position));
+        let exact = Measure::ExactMatch;
+        assert!(note(&record(1, 0.5), &mut position, exact));
+        assert!(!note(&record(2, 0.4), &mut position, exact));
+        assert!(note(&record(3, 1.0), &mut position, exact));
+        assert!(note(&record(4, 1.0), &mut position, exact));
         assert_eq!((position.best, position.perfect), (Some((4, 1.0)), 2));
-        note(&record(5, 0.9), &mut position);
+        note(&record(5, 0.9), &mut position, exact);
         assert_eq!(position.perfect, 0);
     }
 
     #[test]
-    fn where_nothing_is_fully_right_the_lower_loss_is_the_best() {
+    fn of_text_the_lower_loss_is_the_best() {
         let mut position = Position::default();
-        let record = |step, loss| EvaluationRecord {
+        let record = |step, loss, exact| EvaluationRecord {
             step,
-            results: vec![EvalResult { loss, ..result(0.0) }],
+            results: vec![EvalResult { loss, ..result(exact) }],
         };
-        assert!(note(&record(1, 5.0), &mut position));
-        assert!(note(&record(2, 4.0), &mut position));
-        assert!(!note(&record(3, 4.5), &mut position));
-        assert!(!note(&record(4, f64::NAN), &mut position));
+        let mut note = |record| note(&record, &mut position, Measure::Perplexity);
+        assert!(note(record(1, 5.0, 0.0)) && note(record(2, 4.0, 0.0)));
+        assert!(!note(record(3, 4.5, 0.9)), "right by chance");
+        assert!(!note(record(4, f64::NAN, 0.0)));
         assert_eq!(position.best, Some((2, 0.0)));
     }
 }

@@ -60,24 +60,45 @@ impl Text {
     /// Opens the text, tokenising what has not been yet; `progress` hears of which file or folder
     /// and how far.
     pub fn open(&self, progress: &mut dyn FnMut(&Path, Progress)) -> Result<OpenText, TaskError> {
-        let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let cache = default_cache();
-        let mut read = |path: &Path, part: Part| {
+        let opened = self.open_with(&mut |tokenizer, path, part| {
             let corpus = Corpus::find(path, part)?;
-            corpus.tokens(&tokenizer, &cache, &mut |done| progress(path, done))
-        };
+            Ok(Some(corpus.tokens(tokenizer, &cache, &mut |done| progress(path, done))?))
+        })?;
+        opened.ok_or_else(|| TaskError::Text(format!("{}: there are no tokens", self.text)))
+    }
+
+    /// Opens the text if it is tokenised already.
+    pub fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
+        let cache = default_cache();
+        self.open_with(&mut |tokenizer, path, part| {
+            Corpus::find(path, part)?.cached(tokenizer, &cache)
+        })
+    }
+
+    fn open_with(
+        &self,
+        read: &mut dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError>,
+    ) -> Result<Option<OpenText>, TaskError> {
+        let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let text = Path::new(&self.text);
-        let train = read(text, Part::Train)?;
-        let valid = match &self.valid {
-            Some(valid) => Some(read(Path::new(valid), Part::Valid)?),
-            None if text.is_dir() && has_valid(text) => Some(read(text, Part::Valid)?),
+        let held_out = match &self.valid {
+            Some(valid) => Some(Path::new(valid)),
+            None => (text.is_dir() && has_valid(text)).then_some(text),
+        };
+        let Some(train) = read(&tokenizer, text, Part::Train)? else { return Ok(None) };
+        let valid = match held_out {
             None => None,
+            Some(path) => match read(&tokenizer, path, Part::Valid)? {
+                None => return Ok(None),
+                tokens => tokens,
+            },
         };
         let all = train.len();
         let held = (self.holdout * all as f64).ceil() as usize;
         let first = if valid.is_some() { all } else { all.saturating_sub(held) };
         let rest = valid.as_ref().map_or(first..all, |valid| 0..valid.len());
-        Ok(OpenText { tokenizer, train, valid, ranges: [0..first, rest] })
+        Ok(Some(OpenText { tokenizer, train, valid, ranges: [0..first, rest] }))
     }
 }
 

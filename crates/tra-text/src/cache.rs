@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -25,6 +26,9 @@ const HEADER: usize = 64;
 
 /// Pieces tokenised side by side: two for each thread keep all of them busy to the end.
 const PER_THREAD: usize = 2;
+
+/// A half-written cache that nobody has touched for so long is of no use to anybody.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// How far tokenising has come: bytes read, and bytes there are. Of packed files they are the packed
 /// ones.
@@ -68,6 +72,32 @@ impl Corpus {
         &self.files
     }
 
+    fn key(
+        &self,
+        tokenizer: &Tokenizer,
+        stamps: &[Stamp],
+        folder: &Path,
+    ) -> Result<[u8; 32], TextError> {
+        let mut key = Sha256::new();
+        key.update(VERSION.to_le_bytes());
+        key.update(tokenizer.fingerprint());
+        for (file, stamp) in self.files.iter().zip(stamps) {
+            key.update(source::kind(file));
+            key.update(stamp::content(file, stamp, folder)?);
+        }
+        Ok(key.finalize().into())
+    }
+
+    /// Its tokens, if they are in the cache.
+    pub fn cached(
+        &self,
+        tokenizer: &Tokenizer,
+        folder: &Path,
+    ) -> Result<Option<Tokens>, TextError> {
+        let key = self.key(tokenizer, &self.stamps()?, folder)?;
+        Tokens::open(&place(folder, &key), &key)
+    }
+
     /// Its tokens: from the cache in `folder`, or tokenised now and put there. Between two files
     /// stands the tokenizer's end of text.
     pub fn tokens(
@@ -79,17 +109,12 @@ impl Corpus {
         fs::create_dir_all(folder)
             .map_err(TextError::io("cannot make the cache folder", folder))?;
         let stamps = self.stamps()?;
-        let mut key = Sha256::new();
-        key.update(VERSION.to_le_bytes());
-        key.update(tokenizer.fingerprint());
-        for (file, stamp) in self.files.iter().zip(&stamps) {
-            key.update(stamp::content(file, stamp, folder)?);
-        }
-        let key: [u8; 32] = key.finalize().into();
-        let place = folder.join(format!("{}.tokens", &stamp::hex(&key)[..32]));
+        let key = self.key(tokenizer, &stamps, folder)?;
+        let place = place(folder, &key);
         if let Some(tokens) = Tokens::open(&place, &key)? {
             return Ok(tokens);
         }
+        remove_abandoned(folder);
         let beside = place.with_extension("partial");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
         let file = file.map_err(TextError::io("cannot write the cache", &beside))?;
@@ -175,6 +200,26 @@ impl Corpus {
         }
         progress(Progress { read: of, of });
         writer.finish(key).map_err(io())
+    }
+}
+
+fn place(folder: &Path, key: &[u8; 32]) -> PathBuf {
+    folder.join(format!("{}.tokens", &stamp::hex(key)[..32]))
+}
+
+/// Removes what killed processes left half-written: an hour old, and nobody holds it.
+fn remove_abandoned(folder: &Path) {
+    let old = |path: &Path| {
+        let modified = path.metadata().and_then(|about| about.modified()).ok();
+        modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED)
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let partial = path.extension().is_some_and(|e| e == "partial");
+        if partial && old(&path) && File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            // Lost space is no reason to fail.
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 

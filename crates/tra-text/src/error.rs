@@ -15,14 +15,14 @@ pub enum TextError {
         reason: String,
     },
     /// The file system said no.
-    #[error("{path}: {action}: {source}", path = path.display())]
+    #[error("{path}: {action}: {cause}", path = path.display())]
     Io {
         /// What could not be done.
         action: &'static str,
         /// To what.
         path: PathBuf,
-        /// The file system's answer.
-        source: std::io::Error,
+        /// The file system's answer. Not called `source`: it is in the message already.
+        cause: std::io::Error,
     },
     /// A name that is no tokenizer.
     #[error(
@@ -49,7 +49,7 @@ impl TextError {
         path: &Path,
     ) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_path_buf();
-        move |source| Self::Io { action, path, source }
+        move |cause| Self::Io { action, path, cause }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which files a path stands for, and the text in them.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -60,13 +61,15 @@ pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
         return Ok(vec![path.into()]);
     }
     let mut files = Vec::new();
-    walk(path, &mut files)?;
+    walk(path, &mut files, &mut HashSet::new())?;
     if files.is_empty() {
         let endings = ENDINGS.map(|e| format!(".{e}")).join(", ");
         let reason = format!("has no text in it (looked for {endings}, and these with .gz, .zst)");
         return Err(TextError::file(path, reason));
     }
-    if files.iter().any(|file| Part::of(file) == Some(Part::Train)) {
+    // One name alone may be chance: a novel about a train.
+    let parts: HashSet<Part> = files.iter().filter_map(|file| Part::of(file)).collect();
+    if parts.contains(&Part::Train) && parts.len() > 1 {
         files.retain(|file| Part::of(file) == Some(part));
         if files.is_empty() {
             let name = part.name();
@@ -77,8 +80,16 @@ pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
     Ok(files)
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), TextError> {
+fn walk(
+    folder: &Path,
+    files: &mut Vec<PathBuf>,
+    seen: &mut HashSet<PathBuf>,
+) -> Result<(), TextError> {
     let io = || TextError::io("cannot list the folder", folder);
+    // A link may lead back to where it stands.
+    if !seen.insert(folder.canonicalize().map_err(io())?) {
+        return Ok(());
+    }
     let mut entries =
         std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(io())?;
     entries.sort_by_key(|entry| entry.file_name());
@@ -88,7 +99,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), TextError> {
             continue;
         }
         if path.is_dir() {
-            walk(&path, files)?;
+            walk(&path, files, seen)?;
         } else if ENDINGS.contains(&ending(&path).0.as_str()) {
             files.push(path);
         }
@@ -124,22 +135,40 @@ pub fn read(
     sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let (ending, packing) = ending(path);
-    if ending == "parquet" {
-        if packing != Packing::Plain {
-            return Err(TextError::file(path, "is a packed parquet file: unpack it first"));
-        }
-        return read_parquet(path, read, sink);
+    let io = || TextError::io("cannot read the text", path);
+    let file = File::open(path).map_err(io())?;
+    let bytes = file.metadata().map_err(io())?.len();
+    if ending == "parquet" && packing == Packing::Plain {
+        return read_parquet(path, file, bytes, read, sink);
     }
-    let file = File::open(path).map_err(TextError::io("cannot read the text", path))?;
     let counted = Counted { inner: BufReader::with_capacity(READ, file), read };
-    match packing {
-        Packing::Plain => read_plain(path, counted, sink),
-        Packing::Gz => read_plain(path, flate2::read::MultiGzDecoder::new(counted), sink),
-        Packing::Zst => {
-            let decoder = zstd::Decoder::new(counted)
-                .map_err(TextError::io("cannot unpack the text", path))?;
-            read_plain(path, decoder, sink)
-        }
+    let mut unpacked: Box<dyn Read> = match packing {
+        Packing::Plain => Box::new(counted),
+        Packing::Gz => Box::new(flate2::read::MultiGzDecoder::new(counted)),
+        Packing::Zst => Box::new(
+            zstd::Decoder::new(counted).map_err(TextError::io("cannot unpack the text", path))?,
+        ),
+    };
+    if ending == "parquet" {
+        // Parquet is read from its end: it has to be a file, without a name, gone when closed.
+        let mut unpack = || {
+            let mut file = tempfile::tempfile()?;
+            std::io::copy(&mut unpacked, &mut file)?;
+            Ok(file)
+        };
+        let file = unpack().map_err(TextError::io("cannot unpack the text", path))?;
+        return read_parquet(path, file, 0, &mut |_| {}, sink);
+    }
+    read_plain(path, unpacked, sink)
+}
+
+/// How a file is read, by its name: the same bytes may be text under one name and packed under another.
+pub(crate) fn kind(path: &Path) -> &'static str {
+    match ending(path) {
+        (ending, _) if ending == "parquet" => "parquet",
+        (_, Packing::Plain) => "plain",
+        (_, Packing::Gz) => "gz",
+        (_, Packing::Zst) => "zst",
     }
 }
 
@@ -192,7 +221,7 @@ fn read_plain(
 }
 
 /// How many bytes stand before a character that may still be going on.
-fn complete(bytes: &[u8]) -> usize {
+pub(crate) fn complete(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for at in (from..bytes.len()).rev() {
         let needed = match bytes[at] {
@@ -227,13 +256,14 @@ fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
 /// The `text` column, row by row. A row that does not end its line has it ended.
 fn read_parquet(
     path: &Path,
+    file: File,
+    bytes: u64,
     read: &mut dyn FnMut(u64),
     sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let wrong = |e: &dyn std::fmt::Display| {
         TextError::file(path, format!("cannot be read as parquet: {}", first_line(e)))
     };
-    let file = File::open(path).map_err(TextError::io("cannot read the text", path))?;
     let reader = SerializedFileReader::new(file).map_err(|e| wrong(&e))?;
     let schema = reader.metadata().file_metadata().schema();
     let columns: Vec<_> = schema.get_fields().iter().map(|f| f.name().to_string()).collect();
@@ -248,7 +278,6 @@ fn read_parquet(
     let mut any = false;
     for group in 0..reader.num_row_groups() {
         let rows = reader.get_row_group(group).map_err(|e| wrong(&e))?;
-        let packed = rows.metadata().total_byte_size().max(0) as u64;
         for row in rows.get_row_iter(Some(wanted.clone())).map_err(|e| wrong(&e))? {
             let row = row.map_err(|e| wrong(&e))?;
             let text = match row.get_column_iter().next() {
@@ -264,7 +293,7 @@ fn read_parquet(
                 sink("\n")?;
             }
         }
-        read(packed);
+        read(bytes / reader.num_row_groups() as u64);
     }
     if !any {
         return Err(TextError::file(path, "is empty: it has no row with text"));
@@ -366,6 +395,12 @@ mod tests {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         assert_eq!(names(Part::Test).unwrap(), ["a.md", "b.txt", "c.raw.gz"]);
+        // One name that happens to say so is no data set, and a link to where it stands no end.
+        std::fs::write(folder.path().join("the-last-train.txt"), "x").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("sub/back")).unwrap();
+        assert_eq!(names(Part::Train).unwrap().len(), 4);
+        std::fs::remove_file(folder.path().join("the-last-train.txt")).unwrap();
         for name in ["wiki.train.tokens", "wiki.valid.tokens"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }

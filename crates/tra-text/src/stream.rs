@@ -1,5 +1,6 @@
 //! Tokens to text as they come, without half characters.
 
+use crate::source::complete;
 use crate::tokenizer::Tokenizer;
 
 /// Text of tokens that arrive one by one.
@@ -37,12 +38,7 @@ impl<'a> TextStream<'a> {
         let given = self.given.min(bytes.len());
         let new = &bytes[given..];
         // An unfinished character waits: as bytes without their end, or as the sign for it.
-        let whole = match std::str::from_utf8(new) {
-            Ok(text) if text.ends_with('\u{fffd}') => 0,
-            Ok(text) => text.len(),
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Err(_) => new.len(),
-        };
+        let whole = if new.ends_with("\u{fffd}".as_bytes()) { 0 } else { complete(new) };
         let text = String::from_utf8_lossy(&new[..whole]).into_owned();
         self.given = given + whole;
         if self.given == bytes.len() && self.tokens.len() >= 2 * KEPT {
@@ -85,5 +81,9 @@ mod tests {
         let bytes = Tokenizer::open("bytes").unwrap();
         let mut stream = TextStream::new(&bytes);
         assert_eq!([0xE6, 0x88].map(|b| stream.push(b)).concat() + &stream.finish(), "\u{fffd}");
+        // A character that is never finished does not spoil the next.
+        let mut stream = TextStream::new(&bytes);
+        let all = [0xE6, 0xC3, 0xA9].map(|b| stream.push(b)).concat() + &stream.finish();
+        assert_eq!(all, "\u{fffd}é");
     }
 }

@@ -120,6 +120,41 @@ fn a_damaged_or_cut_cache_is_made_anew() {
     assert_eq!(place.left_over().len(), 1, "{:?}", place.left_over());
 }
 
+/// The same bytes are text under one name and packed under another.
+#[test]
+fn a_name_decides_how_bytes_are_read() {
+    let place = Place::new();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gz, b"The history of the world").unwrap();
+    let packed = gz.finish().unwrap();
+    let path = place.folder.path().join("a.txt.gz");
+    fs::write(&path, &packed).unwrap();
+    assert_eq!(place.tokens(&path, "gpt2").unwrap().0.len(), 5);
+    let plain = place.folder.path().join("a.txt");
+    fs::write(&plain, &packed).unwrap();
+    assert!(place.tokens(&plain, "gpt2").unwrap_err().contains("binary"));
+}
+
+/// What was left long ago by a process that is gone, of another text.
+#[test]
+fn abandoned_halves_are_cleared_away() {
+    let place = Place::new();
+    fs::create_dir(place.cache()).unwrap();
+    let age = |name: &str, seconds: u64| {
+        let path = place.cache().join(name);
+        let file = fs::File::create(&path).unwrap();
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+        file.set_modified(then).unwrap();
+        path
+    };
+    let (old, fresh) = (age("old.partial", 7200), age("fresh.partial", 60));
+    let held = age("held.partial", 7200);
+    let holder = fs::File::open(&held).unwrap();
+    holder.lock().unwrap();
+    place.tokens(&place.text("a.txt", "some words"), "gpt2").unwrap();
+    assert!(!old.exists() && fresh.exists() && held.exists());
+}
+
 #[test]
 fn a_text_changed_while_it_is_read_is_noticed() {
     let place = Place::new();

@@ -1,6 +1,7 @@
 //! Parquet files as data sets come in: one column called `text` among others.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,9 +51,14 @@ fn the_text_column_is_read_row_by_row() {
     let path = folder.path().join("train-00000-of-00001.parquet");
     let rows = [Some(""), Some(" = Title = \n"), None, Some("戦場 without end"), Some("last")];
     let zstd = Compression::ZSTD(Default::default());
+    let packed = folder.path().join("packed.parquet.gz");
     for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
         write(&path, SCHEMA, &rows, compression);
         assert_eq!(text_of(&path).unwrap(), "\n = Title = \n戦場 without end\nlast\n");
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&std::fs::read(&path).unwrap()).unwrap();
+        std::fs::write(&packed, gz.finish().unwrap()).unwrap();
+        assert_eq!(text_of(&packed).unwrap(), text_of(&path).unwrap());
     }
 }
 

@@ -64,6 +64,7 @@ fn perplexity(attention: &str, seed: u64) -> Perplexity {
     Perplexity {
         step: 20,
         text: "a<b>.txt".into(),
+        content: String::new(),
         tokens: 10_000,
         bytes: 40_000,
         results: cuts.into_iter().map(result).collect(),

@@ -2,7 +2,7 @@
 
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Tokenizer, TokenizerBuilder};
+use tokenizers::{AddedToken, DecoderWrapper, Tokenizer, TokenizerBuilder};
 
 use crate::error::{TextError, first_line};
 
@@ -43,6 +43,12 @@ impl FileTokenizer {
 
     pub(super) fn vocab(&self) -> usize {
         self.vocab
+    }
+
+    /// Bytes in, bytes out: nothing is normalised, and nothing unknown.
+    pub(super) fn is_lossless(&self) -> bool {
+        let bytes = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        bytes && self.inner.get_normalizer().is_none()
     }
 
     pub(super) fn end_of_text(&self) -> Option<u32> {
@@ -120,6 +126,7 @@ mod tests {
         let tokenizer = FileTokenizer::parse("here", json.clone()).unwrap();
         assert_eq!(tokenizer.vocab(), 270);
         assert_eq!(tokenizer.end_of_text(), Some(0));
+        assert!(tokenizer.is_lossless());
         assert!(tokenizer.encode(&text).unwrap().len() < text.len() * 3 / 4);
         for text in ["the cat", "\u{0}\u{1f600} 戦場\r\n\t  x"] {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);

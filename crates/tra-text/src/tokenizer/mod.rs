@@ -122,6 +122,14 @@ impl Tokenizer {
         }
     }
 
+    /// Whether decoding gives back every byte that was encoded.
+    pub fn is_lossless(&self) -> bool {
+        match &self.0 {
+            Kind::Gpt2 | Kind::Bytes => true,
+            Kind::File(file) => file.is_lossless(),
+        }
+    }
+
     /// The last place in `text` where it may be cut so that its parts have the tokens of the whole.
     pub(crate) fn cut(&self, text: &str) -> Option<usize> {
         match &self.0 {
