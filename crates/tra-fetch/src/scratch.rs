@@ -10,17 +10,20 @@ use crate::FetchError;
 pub(crate) struct Scratch {
     folder: PathBuf,
     lock: File,
+    /// The folder around it, if it was made for this.
+    made: Option<PathBuf>,
 }
 
 impl Scratch {
     /// Makes or takes up the hidden folder in `out`.
     pub(crate) fn open(out: &Path) -> Result<Self, FetchError> {
         let folder = out.join(".download");
+        let made = (!out.exists()).then(|| out.to_path_buf());
         let make = |error| FetchError::io("cannot make", &folder, error);
         fs::create_dir_all(&folder).map_err(make)?;
         let lock = File::create(folder.join("lock")).map_err(make)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { folder, lock }),
+            Ok(()) => Ok(Self { folder, lock, made }),
             Err(TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
             Err(TryLockError::Error(error)) => {
                 Err(FetchError::io("cannot lock", &folder.join("lock"), error))
@@ -45,6 +48,6 @@ impl Drop for Scratch {
         let _ = fs::remove_file(self.folder.join("lock"));
         // Refused, as wanted, where a download was interrupted, and where there are files.
         let _ = fs::remove_dir(&self.folder);
-        let _ = self.folder.parent().map(fs::remove_dir);
+        let _ = self.made.as_ref().map(fs::remove_dir);
     }
 }

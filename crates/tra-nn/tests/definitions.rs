@@ -45,6 +45,20 @@ impl Head {
         -(1.0 + (-g).exp()).ln()
     }
 
+    /// The weights of the keys up to `i`, for mechanisms whose weights are no softmax of logits.
+    fn weights(&self, mechanism: &AnyAttention, i: usize) -> Option<Vec<f64>> {
+        let AnyAttention::StickBreaking(_) = mechanism else { return None };
+        let mut weights = vec![0.0; i + 1];
+        let mut stick = 1.0;
+        for j in (0..i).rev() {
+            let share = 1.0 / (1.0 + (-self.z(i, j)).exp());
+            weights[j] = stick * share;
+            stick -= weights[j];
+        }
+        weights[i] = stick;
+        Some(weights)
+    }
+
     /// The logit of key `j` for query `i`, or nothing if it takes no part.
     fn logit(&self, mechanism: &AnyAttention, i: usize, j: usize) -> Option<f64> {
         let z = self.z(i, j);
@@ -76,6 +90,22 @@ impl Head {
                 let part = p - p.floor();
                 Some(z + bias(p.floor()) * (1.0 - part) + bias(p.ceil()) * part)
             }
+            AnyAttention::Ssmax(m) => {
+                let z = dot(&rotated(&self.q[i], i), &rotated(&self.k[j], j)) / (DIM as f64).sqrt();
+                Some(z * floats(m.scale.val())[self.number] * ((i + 1) as f64).ln())
+            }
+            AnyAttention::T5(m) => {
+                // 6 buckets up to 9: distances 0, 1 and 2 alone, then 3, 4-6 (3 * 3^(1/3) = 4.3,
+                // 3 * 3^(2/3) = 6.2) and so on.
+                let bucket = match i - j {
+                    near @ 0..3 => near,
+                    3..=4 => 3,
+                    5..=6 => 4,
+                    _ => 5,
+                };
+                Some(z + floats(m.relative_bias.val())[bucket * HEADS + self.number])
+            }
+            AnyAttention::StickBreaking(_) => unreachable!("it has weights"),
             AnyAttention::Fox(m) => {
                 Some(z + (j + 1..=i).map(|t| self.log_gate(&m.fgate_proj, t)).sum::<f64>())
             }
@@ -120,8 +150,11 @@ fn every_mechanism_computes_its_formula() {
     let sizes = HeadSizes { width: WIDTH, heads: HEADS, head_dim: DIM };
     for (name, _) in NAMES {
         let mut config = AnyAttentionConfig::by_name(name).unwrap();
-        if let AnyAttentionConfig::Cope(cope) = &mut config {
-            cope.npos = 6; // short, so that far keys meet the end of the table
+        // Short, so that far keys meet the end of the table.
+        match &mut config {
+            AnyAttentionConfig::Cope(cope) => cope.npos = 6,
+            AnyAttentionConfig::T5(t5) => (t5.buckets, t5.max_distance) = (6, 9),
+            _ => {}
         }
         let mechanism = config.init(sizes, &WeightInit::seeded(0, &device));
         let mechanism = mechanism.map(&mut Random(Stream::new(4).fork_name(name), 0));
@@ -149,13 +182,15 @@ fn every_mechanism_computes_its_formula() {
                 let head = Head { q: of(&q), k: of(&k), v: of(&v), hidden, number };
                 let ours = of(&out);
                 for (i, ours) in ours.iter().enumerate() {
-                    let logits: Vec<_> = (0..=i).map(|j| head.logit(&mechanism, i, j)).collect();
-                    let sum: f64 = logits.iter().flatten().map(|a| a.exp()).sum();
+                    let weights = head.weights(&mechanism, i).unwrap_or_else(|| {
+                        let logits = (0..=i).map(|j| head.logit(&mechanism, i, j));
+                        logits.map(|a| a.map_or(0.0, f64::exp)).collect()
+                    });
+                    let sum: f64 = weights.iter().sum();
                     empty_rows += usize::from(sum == 0.0);
                     for t in 0..DIM {
-                        let terms = logits.iter().zip(&head.v);
-                        let weighted: f64 =
-                            terms.filter_map(|(a, v)| a.map(|a| a.exp() * v[t])).sum();
+                        let terms = weights.iter().zip(&head.v);
+                        let weighted: f64 = terms.map(|(weight, v)| weight * v[t]).sum();
                         let expected = if sum == 0.0 { 0.0 } else { weighted / sum };
                         let difference = (ours[t] - expected).abs();
                         assert!(

@@ -78,6 +78,10 @@ fn no_server_means_files_by_hand() {
     assert!(line.starts_with(&format!("cannot reach {address} (")), "{line}");
     assert!(line.ends_with(&by_hand) && !line.contains('\n'), "{line}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    // A folder that was made for it goes as well.
+    let new = folder.path().join("new");
+    get(&Request { out: &new, ..request }, &mut ()).unwrap_err();
+    assert!(!new.exists());
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::pass::LayerProbe;
 
 /// What surrounds a mechanism while it runs.
 ///
-/// Every mechanism ends in [`attend`](Context::attend), so that dropout, empty rows and
-/// observation are the same for all.
+/// Every mechanism ends in [`attend`](Context::attend), or in its last step where weights are no
+/// softmax, so that dropout, empty rows and observation are the same for all.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) cache: Option<&'a mut LayerCache>,
@@ -87,20 +87,29 @@ impl Context<'_> {
     /// Softmax of `logits` over the keys where `takes_part`, then the weighted sum of `v`.
     ///
     /// A row in which no key takes part gives exactly zero.
-    pub fn attend(
+    pub fn attend(self, logits: Tensor<4>, takes_part: Tensor<4, Bool>, v: Tensor<4>) -> Tensor<4> {
+        let logits = self.drop(logits, DropoutPlacement::Logits);
+        let weights = masked_softmax(logits, takes_part.clone());
+        self.weigh(weights, takes_part, v)
+    }
+
+    /// Dropout, in training and at its place.
+    pub(super) fn drop(&self, x: Tensor<4>, at: DropoutPlacement) -> Tensor<4> {
+        match &self.dropout {
+            Some(dropout) => dropout.apply(x, at),
+            None => x,
+        }
+    }
+
+    /// The weighted sum of `v`, for mechanisms whose weights are no softmax; they drop logits
+    /// themselves.
+    pub(super) fn weigh(
         mut self,
-        logits: Tensor<4>,
+        weights: Tensor<4>,
         takes_part: Tensor<4, Bool>,
         v: Tensor<4>,
     ) -> Tensor<4> {
-        let dropout = self.dropout;
-        let drop = |x: Tensor<4>, at| match dropout {
-            Some(dropout) => dropout.apply(x, at),
-            None => x,
-        };
-        let logits = drop(logits, DropoutPlacement::Logits);
-        let weights = masked_softmax(logits, takes_part.clone());
-        let weights = drop(weights, DropoutPlacement::Weights);
+        let weights = self.drop(weights, DropoutPlacement::Weights);
         if let Some(probe) = &mut self.probe {
             probe.keep = Some(takes_part);
             probe.weights = Some(weights.clone());

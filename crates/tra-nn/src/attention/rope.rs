@@ -32,7 +32,7 @@ impl AttentionConfig for RopeConfig {
     type Attention = Rope;
 
     fn init(&self, _: HeadSizes, _: &WeightInit) -> Rope {
-        Rope { theta: self.theta }
+        Rope::new(self.theta)
     }
 
     fn qk_norm(&self) -> bool {
@@ -44,12 +44,17 @@ impl AttentionConfig for RopeConfig {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        if self.theta > 0.0 && self.theta.is_finite() {
-            return Ok(());
-        }
-        let reason = format!("theta must be positive, not {}", self.theta);
-        Err(ConfigError::Mechanism { mechanism: "rope", reason })
+        check_theta("rope", self.theta)
     }
+}
+
+/// Says what is wrong with the base of the wavelengths, if anything is.
+pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), ConfigError> {
+    if theta > 0.0 && theta.is_finite() {
+        return Ok(());
+    }
+    let reason = format!("theta must be positive, not {theta}");
+    Err(ConfigError::Mechanism { mechanism, reason })
 }
 
 /// Rotates queries and keys by their position, then `softmax(q . k / sqrt(e))`.
@@ -63,23 +68,11 @@ pub struct Rope {
 
 impl Attention for Rope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
-        if fused::usable(&heads.q) {
-            let angles = self.angles(context.past(), &heads.q);
-            let turn =
-                |x: Tensor<4>| fused::rotate(x.swap_dims(1, 2), angles.clone()).swap_dims(1, 2);
-            let q = turn(heads.q);
-            let (k, v) = context.extend(turn(heads.k), heads.v);
-            if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
-                return fused::dense([q, k, v], DenseBias::None, kernel);
-            }
-            let scores = scores(q, k);
-            let visible = context.visible(&scores);
-            return context.attend(scores, visible, v);
-        }
-        let rotation = self.rotation(context.past(), &heads.q);
-        let q = rotate(heads.q, &rotation);
-        let k = rotate(heads.k, &rotation);
+        let [q, k] = self.turn([heads.q, heads.k], context.past());
         let (k, v) = context.extend(k, heads.v);
+        if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
+            return fused::dense([q, k, v], DenseBias::None, kernel);
+        }
         let scores = scores(q, k);
         let visible = context.visible(&scores);
         context.attend(scores, visible, v)
@@ -87,6 +80,20 @@ impl Attention for Rope {
 }
 
 impl Rope {
+    pub(super) fn new(theta: f64) -> Self {
+        Self { theta }
+    }
+
+    /// Queries and keys turned by their positions, of which `past` is the first.
+    pub(super) fn turn(&self, both: [Tensor<4>; 2], past: usize) -> [Tensor<4>; 2] {
+        if fused::usable(&both[0]) {
+            let angles = self.angles(past, &both[0]);
+            return both.map(|x| fused::rotate(x.swap_dims(1, 2), angles.clone()).swap_dims(1, 2));
+        }
+        let rotation = self.rotation(past, &both[0]);
+        both.map(|x| rotate(x, &rotation))
+    }
+
     /// The same numbers for the fused rotation, `[length, head_dim / 2]` each. The last few tables
     /// are remembered: every layer of every step needs the same one.
     fn angles(&self, past: usize, like: &Tensor<4>) -> Arc<[Vec<f32>; 2]> {

@@ -1,0 +1,80 @@
+//! Scalable softmax (Nakanishi 2025): logits grow with the logarithm of the number of keys.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::rope::{Rope, check_theta};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
+use crate::error::ConfigError;
+use crate::fused::{self, DenseBias};
+use crate::init::WeightInit;
+use crate::ops::scores;
+
+/// What the scale of every head begins at.
+const START: f64 = 0.43;
+
+/// Settings of [`Ssmax`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SsmaxConfig {
+    /// Base of the wavelengths of the rotation, as for `rope`.
+    pub theta: f64,
+    /// Normalise queries and keys as TRA does, before the rotation.
+    pub qk_norm: bool,
+}
+
+impl Default for SsmaxConfig {
+    fn default() -> Self {
+        Self { theta: 500_000.0, qk_norm: false }
+    }
+}
+
+impl AttentionConfig for SsmaxConfig {
+    type Attention = Ssmax;
+
+    fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Ssmax {
+        Ssmax { rope: Rope::new(self.theta), scale: init.constant([sizes.heads], START) }
+    }
+
+    fn qk_norm(&self) -> bool {
+        self.qk_norm
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        check_theta("ssmax", self.theta)
+    }
+}
+
+/// `softmax(s ln(n) q . k / sqrt(e))` with rotated queries and keys, where `n` is the number of keys
+/// that a query sees: so that a softmax over more keys is no flatter.
+#[derive(Module, Debug)]
+pub struct Ssmax {
+    rope: Rope,
+    /// `s`, one a head.
+    pub scale: Param<Tensor<1>>,
+}
+
+impl Attention for Ssmax {
+    fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
+        let past = context.past();
+        let [q, k] = self.rope.turn([heads.q, heads.k], past);
+        let [_, count, length, _] = q.dims();
+        let ln: Vec<f64> = (past + 1..=past + length).map(|n| (n as f64).ln()).collect();
+        let ln = TensorData::new(ln, [1, 1, length, 1]);
+        let ln = Tensor::<4>::from_data(ln, (&q.device(), q.dtype()));
+        // The scale of a logit is that of its query.
+        let q = q * (self.scale.val().reshape([1, count, 1, 1]) * ln);
+        let (k, v) = context.extend(k, heads.v);
+        if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
+            return fused::dense([q, k, v], DenseBias::None, kernel);
+        }
+        let scores = scores(q, k);
+        let visible = context.visible(&scores);
+        context.attend(scores, visible, v)
+    }
+}
