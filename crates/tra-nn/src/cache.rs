@@ -57,6 +57,7 @@ pub struct LayerCache {
     keys: Growing<4>,
     values: Growing<4>,
     state: Growing<3>,
+    totals: Option<Tensor<3>>,
     /// Bounds of the keys and values of each head, for the fused kernel.
     bounds: Vec<Bounds>,
     has_bounds: bool,
@@ -96,6 +97,11 @@ impl LayerCache {
 
     pub(crate) fn bounds(&self) -> Option<Vec<Bounds>> {
         self.has_bounds.then(|| self.bounds.clone())
+    }
+
+    /// A mechanism's own numbers for every position, which it replaces at each pass.
+    pub(crate) fn totals(&mut self) -> &mut Option<Tensor<3>> {
+        &mut self.totals
     }
 
     /// Appends a mechanism's own `[batch, heads, new]` numbers; gives all of them so far.

@@ -25,6 +25,8 @@ struct Head {
     v: Vec<Vec<f64>>,
     hidden: Vec<Vec<f64>>,
     number: usize,
+    /// Queries and keys of head 0.
+    zero: [Vec<Vec<f64>>; 2],
 }
 
 impl Head {
@@ -106,6 +108,12 @@ impl Head {
                 Some(z + floats(m.relative_bias.val())[bucket * HEADS + self.number])
             }
             AnyAttention::StickBreaking(_) => unreachable!("it has weights"),
+            AnyAttention::Selective(_) => {
+                let [q, k] = &self.zero;
+                let said = (j + 1..i).map(|t| dot(&q[t], &k[j]) / (DIM as f64).sqrt());
+                let said: f64 = said.map(|z| z.max(0.0)).sum();
+                Some(z - if j == 0 { 0.0 } else { said })
+            }
             AnyAttention::Fox(m) => {
                 Some(z + (j + 1..=i).map(|t| self.log_gate(&m.fgate_proj, t)).sum::<f64>())
             }
@@ -179,7 +187,12 @@ fn every_mechanism_computes_its_formula() {
                     rows(t.reshape([LENGTH, DIM]))
                 };
                 let hidden = rows(hidden.clone().narrow(0, batch, 1).reshape([LENGTH, WIDTH]));
-                let head = Head { q: of(&q), k: of(&k), v: of(&v), hidden, number };
+                let of_zero = |t: &Tensor<4>| {
+                    let t = t.clone().slice([batch..batch + 1, 0..1]);
+                    rows(t.reshape([LENGTH, DIM]))
+                };
+                let zero = [of_zero(&q), of_zero(&k)];
+                let head = Head { q: of(&q), k: of(&k), v: of(&v), hidden, number, zero };
                 let ours = of(&out);
                 for (i, ours) in ours.iter().enumerate() {
                     let weights = head.weights(&mechanism, i).unwrap_or_else(|| {

@@ -46,6 +46,9 @@ impl From<TextError> for TaskError {
     }
 }
 
+/// Gives the tokens of a path, if they are to be had.
+type Read<'a> = dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError> + 'a;
+
 impl Text {
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.text.is_empty() {
@@ -76,10 +79,7 @@ impl Text {
         })
     }
 
-    fn open_with(
-        &self,
-        read: &mut dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError>,
-    ) -> Result<Option<OpenText>, TaskError> {
+    fn open_with(&self, read: &mut Read<'_>) -> Result<Option<OpenText>, TaskError> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let text = Path::new(&self.text);
         let held_out = match &self.valid {

@@ -62,6 +62,24 @@ impl Context<'_> {
         }
     }
 
+    /// Sums `[batch, heads, keys]` over all queries so far, for mechanisms in which a query changes what
+    /// later ones see of every key. `new` holds those of the queries at hand; gives the sums before
+    /// them, zero for keys that are new.
+    pub fn add_totals(&mut self, new: Tensor<3>) -> Tensor<3> {
+        let [batch, heads, keys] = new.dims();
+        let zeros = |count| Tensor::zeros([batch, heads, count], (&new.device(), new.dtype()));
+        let Some(cache) = &mut self.cache else { return zeros(keys) };
+        let before = match cache.totals().take() {
+            Some(old) => {
+                let known = old.dims()[2];
+                Tensor::cat(vec![old, zeros(keys - known)], 2)
+            }
+            None => zeros(keys),
+        };
+        *cache.totals() = Some(before.clone() + new);
+        before
+    }
+
     /// True where a query may see a key, in the shape of `scores`.
     pub fn visible(&self, scores: &Tensor<4>) -> Tensor<4, Bool> {
         let [batch, heads, queries, keys] = scores.dims();

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `tra.rs` | Threshold Relative Attention |
 //! | `tra_threshold.rs`, `tra_distance.rs`, `tra_absolute.rs` | its ablations |
-//! | `nope.rs`, `rope.rs`, `alibi.rs`, `cope.rs`, `fox.rs`, `ssmax.rs`, `stickbreaking.rs`, `t5.rs` | its rivals |
+//! | `nope.rs`, `rope.rs`, `alibi.rs`, `cope.rs`, `fox.rs`, `selective.rs`, `ssmax.rs`, `stickbreaking.rs`, `t5.rs` | its rivals |
 //! | `layer.rs` | projections around any mechanism: the layer a model uses |
 //! | `registry.rs` | the list of mechanisms, and the only `match` over them |
 
@@ -17,6 +17,7 @@ mod layer;
 mod nope;
 mod registry;
 mod rope;
+mod selective;
 mod ssmax;
 mod stickbreaking;
 mod t5;
@@ -37,6 +38,7 @@ pub use layer::{AttentionLayer, AttentionLayerConfig};
 pub use nope::{Nope, NopeConfig};
 pub use registry::{AnyAttention, AnyAttentionConfig, NAMES};
 pub use rope::{Rope, RopeConfig};
+pub use selective::{Selective, SelectiveConfig};
 pub use ssmax::{Ssmax, SsmaxConfig};
 pub use stickbreaking::{StickBreaking, StickBreakingConfig};
 pub use t5::{T5, T5Config};

@@ -84,6 +84,7 @@ mechanisms! {
     "alibi": Alibi, AlibiConfig, "attention with linear biases";
     "cope": Cope, CopeConfig, "contextual position encoding";
     "fox": Fox, FoxConfig, "forgetting attention, a gate on every step";
+    "selective": Selective, SelectiveConfig, "queries say which keys later ones need no more";
     "stickbreaking": StickBreaking, StickBreakingConfig, "each key takes a share of what is left";
     "ssmax": Ssmax, SsmaxConfig, "rotary, with logits that grow with the number of keys";
     "t5": T5, T5Config, "a learned bias for every bucket of distances";
