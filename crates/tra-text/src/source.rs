@@ -57,8 +57,15 @@ impl Part {
 /// testing, those of `part`.
 pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
     let about = std::fs::metadata(path).map_err(TextError::io("cannot read the text", path))?;
-    if !about.is_dir() {
+    if about.is_file() {
         return Ok(vec![path.into()]);
+    }
+    if !about.is_dir() {
+        // A pipe can be read once only, and a device may never end.
+        return Err(TextError::file(
+            path,
+            "is neither a file nor a folder: put the text in a file",
+        ));
     }
     let mut files = Vec::new();
     walk(path, &mut files, &mut HashSet::new())?;
@@ -408,5 +415,7 @@ mod tests {
         assert_eq!(names(Part::Valid).unwrap(), ["wiki.valid.tokens"]);
         assert!(names(Part::Test).unwrap_err().contains("test"));
         assert!(find(&folder.path().join("gone"), Part::Train).is_err());
+        #[cfg(unix)]
+        assert!(find(Path::new("/dev/zero"), Part::Train).is_err(), "it never ends");
     }
 }
