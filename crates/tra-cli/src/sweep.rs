@@ -9,7 +9,7 @@ use tra_lab::gather::Shown;
 use tra_lab::records::EvalResult;
 use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
-use tra_tasks::{Measure, TaskConfig};
+use tra_tasks::Measure;
 
 use crate::show::{self, Progress};
 
@@ -103,11 +103,11 @@ fn finish(sweep: &SweepConfig, all: &[Cell]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Exact match, or perplexity for text, mean and deviation over seeds: one line a task, split and length, and one column a
-/// mechanism.
+/// Exact match, or perplexity for text, mean and deviation over seeds: one line a task, split and
+/// length, and one column a mechanism.
 pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
     let mut mechanisms: Vec<&str> = Vec::new();
-    let mut lines: Vec<(String, String, usize)> = Vec::new();
+    let mut lines: Vec<(&str, Measure, String, usize)> = Vec::new();
     let task = |cell: &Cell| cell.config.task.name();
     for (cell, results) in rows {
         let mechanism = cell.config.model.attention.name();
@@ -115,7 +115,7 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
             mechanisms.push(mechanism);
         }
         for r in results {
-            let line = (task(cell).to_string(), r.split.clone(), r.length);
+            let line = (task(cell), cell.config.task.measure(), r.split.clone(), r.length);
             if !lines.contains(&line) {
                 lines.push(line);
             }
@@ -126,21 +126,23 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
         text += &format!(" {mechanism:>16}");
     }
     text.push('\n');
-    for (name, split, length) in &lines {
+    for (name, measure, split, length) in &lines {
         text += &format!("{name:<12} {split:<9} {length:>7}");
         for mechanism in &mechanisms {
             let of = |cell: &Cell| {
-                task(cell) == name && cell.config.model.attention.name() == *mechanism
+                task(cell) == *name && cell.config.model.attention.name() == *mechanism
             };
-            let exact: Vec<f64> = rows
+            let values: Vec<f64> = rows
                 .iter()
                 .filter(|(cell, _)| of(cell))
                 .flat_map(|(_, results)| results)
                 .filter(|r| r.split == *split && r.length == *length)
-                .map(|r| if name == "text" { r.loss.exp() } else { r.exact_match })
+                .map(|r| match measure {
+                    Measure::ExactMatch => r.exact_match,
+                    Measure::Perplexity => r.loss.exp(),
+                })
                 .collect();
-            let measure = TaskConfig::by_name(name).map_or(Measure::ExactMatch, |t| t.measure());
-            text += &format!(" {:>16}", mean_and_deviation(&exact, measure));
+            text += &format!(" {:>16}", mean_and_deviation(&values, *measure));
         }
         text.push('\n');
     }
