@@ -20,34 +20,22 @@ pub struct TasksArgs {
 pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
     let mut text = String::new();
     let mut all = Vec::new();
-    for name in NAMES {
-        let task = TaskConfig::by_name(name)?.build()?;
-        text += &format!("{name}: {}\n", task.about());
+    for name in NAMES.iter().chain(&["text"]) {
+        let task = TaskConfig::by_name(name)?;
+        let (about, unit) = (task.about(), task.unit());
+        text += &format!("{name}: {about}\n");
         for split in task.splits() {
             let lengths = Lengths { from: split.from, to: split.to };
-            let lengths = format!("{lengths} {}", task.unit());
+            let lengths = format!("{lengths} {unit}");
             text += &format!("  {:<10} {lengths:<18} {}\n", split.name, split.about);
         }
         all.push(json!({
-            "name": name, "about": task.about(), "vocab": task.vocab(), "unit": task.unit(),
+            "name": name, "about": about, "vocab": task.vocab(), "unit": unit,
             "splits": task.splits().iter().map(|s| json!({
                 "name": s.name, "about": s.about, "from": s.from, "to": s.to,
             })).collect::<Vec<_>>(),
         }));
     }
-    // Text has no samples of its own, and so nothing to build.
-    let about = tra_tasks::text::ABOUT;
-    text += &format!("text: {about}\n");
-    for split in tra_tasks::text::SPLITS {
-        let lengths = format!("{} tokens", split.to);
-        text += &format!("  {:<10} {lengths:<18} {}\n", split.name, split.about);
-    }
-    all.push(json!({
-        "name": "text", "about": about, "vocab": null, "unit": "tokens",
-        "splits": tra_tasks::text::SPLITS.iter().map(|s| json!({
-            "name": s.name, "about": s.about, "from": s.from, "to": s.to,
-        })).collect::<Vec<_>>(),
-    }));
     show::print(&if args.json { format!("{:#}\n", json!({ "tasks": all })) } else { text })?;
     Ok(ExitCode::SUCCESS)
 }

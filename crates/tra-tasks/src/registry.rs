@@ -50,6 +50,22 @@ macro_rules! tasks {
                 }
             }
 
+            /// What is asked of a model, in one line.
+            pub fn about(&self) -> &'static str {
+                match self {
+                    $(Self::$task(task) => task.about(),)*
+                    Self::Text(_) => crate::text::ABOUT,
+                }
+            }
+
+            /// Number of tokens; that of text depends on its tokenizer.
+            pub fn vocab(&self) -> Option<usize> {
+                match self {
+                    $(Self::$task(task) => Some(task.vocab()),)*
+                    Self::Text(_) => None,
+                }
+            }
+
             /// What a length counts.
             pub fn unit(&self) -> &'static str {
                 match self {
