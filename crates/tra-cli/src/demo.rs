@@ -1,4 +1,4 @@
-//! `tra demo`: the point of it all, in three minutes.
+//! `tra demo`: the point of it all, in a minute or two.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ const SEQUENCES: u64 = 128;
 /// Far lengths, as multiples of the training length, and sequences of each.
 const FAR: [(usize, u64); 3] = [(4, 32), (16, 8), (32, 4)];
 
-/// See it work: TRA and RoPE on flip-flop, from scratch, in about three minutes
+/// See it work: TRA and RoPE on flip-flop, from scratch, in a minute or two
 ///
 /// Trains both on short sequences, tests both on what they know, on what they do not, and on
 /// sequences far longer, prints the table and writes a page to look at.
