@@ -184,8 +184,8 @@ pub(crate) fn score(
         let indices = Tensor::<1, Int>::from_data(indices, &hidden.device());
         let picked = hidden.clone().select(0, indices).reshape([1, rows.len(), width]);
         let logits = decoder.logits(picked).into_data_as::<f32>();
-        let logits: Vec<f32> = logits.iter::<f32>().collect();
-        let scored = tra_kernels::loss::score(Isa::best(), &logits, vocab, targets);
+        let Ok(logits) = logits.as_slice::<f32>() else { unreachable!("they are f32 now") };
+        let scored = tra_kernels::loss::score(Isa::best(), logits, vocab, targets);
         all.extend(scored.into_iter().map(|(loss, right)| Answer { right, loss }));
     }
     all
