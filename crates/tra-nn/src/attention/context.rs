@@ -7,8 +7,8 @@ use tra_kernels::dropout::Dropout;
 use super::Horizon;
 use crate::cache::LayerCache;
 use crate::dropout::{AttentionDropout, DropoutPlacement};
-use crate::fused::{self, Kernel};
-use crate::ops::{causal, masked_softmax};
+use crate::fused::{self, DenseBias, Kernel};
+use crate::ops::{causal, masked_softmax, scores};
 use crate::pass::LayerProbe;
 
 /// What surrounds a mechanism while it runs.
@@ -100,6 +100,16 @@ impl Context<'_> {
         if let Some(probe) = &mut self.probe {
             probe.count = Some(count.clone().mask_fill(keep.clone().bool_not(), 0.0));
         }
+    }
+
+    /// Plain softmax attention of `q` to all visible keys: by the kernel, where there is one.
+    pub(super) fn dense(self, [q, k, v]: [Tensor<4>; 3]) -> Tensor<4> {
+        if let Some(kernel) = self.kernel(&q, Horizon::Exact) {
+            return fused::dense([q, k, v], DenseBias::None, kernel);
+        }
+        let scores = scores(q, k);
+        let visible = self.visible(&scores);
+        self.attend(scores, visible, v)
     }
 
     /// Softmax of `logits` over the keys where `takes_part`, then the weighted sum of `v`.

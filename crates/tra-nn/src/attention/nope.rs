@@ -4,10 +4,8 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
-use crate::fused::{self, DenseBias};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::init::WeightInit;
-use crate::ops::scores;
 
 /// Settings of [`Nope`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,11 +38,6 @@ pub struct Nope {}
 impl Attention for Nope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
         let (k, v) = context.extend(heads.k, heads.v);
-        if let Some(kernel) = context.kernel(&heads.q, Horizon::Exact) {
-            return fused::dense([heads.q, k, v], DenseBias::None, kernel);
-        }
-        let scores = scores(heads.q, k);
-        let visible = context.visible(&scores);
-        context.attend(scores, visible, v)
+        context.dense([heads.q, k, v])
     }
 }

@@ -6,11 +6,10 @@ use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
-use crate::fused::{self, DenseBias};
+use crate::fused;
 use crate::init::WeightInit;
-use crate::ops::scores;
 
 /// Settings of [`Rope`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,12 +69,7 @@ impl Attention for Rope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
         let [q, k] = self.turn([heads.q, heads.k], context.past());
         let (k, v) = context.extend(k, heads.v);
-        if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
-            return fused::dense([q, k, v], DenseBias::None, kernel);
-        }
-        let scores = scores(q, k);
-        let visible = context.visible(&scores);
-        context.attend(scores, visible, v)
+        context.dense([q, k, v])
     }
 }
 
@@ -158,6 +152,7 @@ fn rotate(x: Tensor<4>, [cos, sin]: &[Tensor<4>; 2]) -> Tensor<4> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::scores;
     use burn::tensor::{Device, Distribution, Tolerance};
 
     #[test]

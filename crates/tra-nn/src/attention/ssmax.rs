@@ -5,11 +5,9 @@ use burn::tensor::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 use super::rope::{Rope, check_theta};
-use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
-use crate::fused::{self, DenseBias};
 use crate::init::WeightInit;
-use crate::ops::scores;
 
 /// What the scale of every head begins at.
 const START: f64 = 0.43;
@@ -70,11 +68,6 @@ impl Attention for Ssmax {
         // The scale of a logit is that of its query.
         let q = q * (self.scale.val().reshape([1, count, 1, 1]) * ln);
         let (k, v) = context.extend(k, heads.v);
-        if let Some(kernel) = context.kernel(&q, Horizon::Exact) {
-            return fused::dense([q, k, v], DenseBias::None, kernel);
-        }
-        let scores = scores(q, k);
-        let visible = context.visible(&scores);
-        context.attend(scores, visible, v)
+        context.dense([q, k, v])
     }
 }
