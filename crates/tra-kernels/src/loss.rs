@@ -58,12 +58,13 @@ pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f6
 
 kernel!(unsafe fn log_sum_exp = log_sum_exp_generic(row: &[f32]) -> f32);
 
-/// The logarithm of the sum of exponentials.
+/// What is left over behind the last whole vector, filled up with what weighs nothing; where it
+/// begins; and the largest number of the row.
 ///
 /// # Safety
 /// The CPU must have `S`.
 #[inline(always)]
-unsafe fn log_sum_exp_generic<S: Simd>(row: &[f32]) -> f32 {
+unsafe fn survey<S: Simd>(row: &[f32]) -> ([f32; 16], usize, f32) {
     let whole = row.len() / S::LANES * S::LANES;
     let mut rest = [f32::NEG_INFINITY; 16];
     rest[..row.len() - whole].copy_from_slice(&row[whole..]);
@@ -73,7 +74,19 @@ unsafe fn log_sum_exp_generic<S: Simd>(row: &[f32]) -> f32 {
         for at in (0..whole).step_by(S::LANES) {
             largest = S::max(S::load(row.as_ptr().add(at)), largest);
         }
-        let largest = S::largest(largest);
+        (rest, whole, S::largest(largest))
+    }
+}
+
+/// The logarithm of the sum of exponentials.
+///
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn log_sum_exp_generic<S: Simd>(row: &[f32]) -> f32 {
+    // SAFETY: up to `whole` there are whole vectors.
+    unsafe {
+        let (rest, whole, largest) = survey::<S>(row);
         let shift = S::splat(largest);
         let mut sum = S::exp(S::sub(S::load(rest.as_ptr()), shift));
         for at in (0..whole).step_by(S::LANES) {
@@ -91,17 +104,9 @@ kernel!(unsafe fn softmax = softmax_generic(row: &mut [f32]) -> f32);
 /// The CPU must have `S`.
 #[inline(always)]
 unsafe fn softmax_generic<S: Simd>(row: &mut [f32]) -> f32 {
-    let whole = row.len() / S::LANES * S::LANES;
-    // What is left over goes through a copy filled up with what weighs nothing.
-    let mut rest = [f32::NEG_INFINITY; 16];
-    rest[..row.len() - whole].copy_from_slice(&row[whole..]);
     // SAFETY: up to `whole` there are whole vectors.
     unsafe {
-        let mut largest = S::load(rest.as_ptr());
-        for at in (0..whole).step_by(S::LANES) {
-            largest = S::max(S::load(row.as_ptr().add(at)), largest);
-        }
-        let largest = S::largest(largest);
+        let (mut rest, whole, largest) = survey::<S>(row);
         let shift = S::splat(largest);
         let last = S::exp(S::sub(S::load(rest.as_ptr()), shift));
         S::store(rest.as_mut_ptr(), last);
