@@ -8,6 +8,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use tra_lab::config::RunConfig;
 use tra_lab::records::{EvalResult, EvaluationRecord, StepRecord};
+pub use tra_lab::report::whole as thousands;
 use tra_lab::train::{Observer, Pace};
 use tra_tasks::text::OpenText;
 use tra_tasks::{Measure, TaskConfig};
@@ -124,19 +125,6 @@ impl Counting {
             bar.finish_and_clear();
         }
     }
-}
-
-/// A number with commas.
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Bytes in the unit that suits them.

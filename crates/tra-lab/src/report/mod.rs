@@ -22,6 +22,8 @@ use tra_tasks::Measure;
 
 use crate::records::{EvalResult, EvaluationRecord, Perplexity, StepRecord};
 use series::Task;
+pub use text::whole;
+
 use text::escape;
 
 const PAPER: &str = "https://arxiv.org/abs/2503.23174";
