@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for windows in all {
         let of = format!("{} at {}", windows.protocol.name(), windows.window);
         let mut progress = show::Counting::new(of, scored);
-        let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64));
+        let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64))?;
         progress.finish();
         let mut result = summarise(&losses, windows, bytes);
         match &first {

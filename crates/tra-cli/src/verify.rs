@@ -20,7 +20,7 @@ Examples:
   tra verify exported.safetensors --rtol 1e-3
   tra verify exported.safetensors --json | jq '.files[].agrees'
 
-The two kinds of recording and how to make one: docs/verify.md")]
+The kinds of recording and how to make one: docs/verify.md")]
 pub struct Args {
     /// Recordings: safetensors files of one attention operation or of a whole decoder
     #[arg(required = true, value_name = "FILE")]

@@ -17,6 +17,7 @@
 pub mod adamw;
 pub mod attention;
 pub mod dropout;
+pub mod entmax;
 pub mod linear;
 pub mod loss;
 pub mod memory;

@@ -5,10 +5,11 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use burn::tensor::{Int, Tensor, TensorData};
+use tra_kernels::random::Stream;
 use tra_nn::Decoder;
-use tra_tasks::{PAD, Sample, Task, TaskError, draw};
+use tra_tasks::{PAD, Sample, Task, TaskError, draw, draw_length};
 
-use crate::config::Lengths;
+use crate::config::RunConfig;
 
 /// Sequences of one forward pass, padded at the end to one length.
 ///
@@ -82,29 +83,28 @@ impl Batch {
 pub struct Source {
     /// The task.
     pub task: Arc<dyn Task>,
-    /// Lengths drawn.
-    pub lengths: Lengths,
-    /// The seed of the run.
-    pub seed: u64,
-    /// Sequences in a batch.
-    pub batch: usize,
-    /// Batches in a step.
-    pub accumulate: usize,
+    /// Seed, lengths, and the sizes of batches.
+    pub config: RunConfig,
 }
 
 impl Source {
     /// The batches of step number `step` from 0.
     pub fn step(&self, step: u64) -> Result<Vec<Batch>, TaskError> {
-        let lengths = (self.lengths.from, self.lengths.to);
-        let first = step * (self.accumulate * self.batch) as u64;
-        let sample =
-            |i: usize| draw(self.task.as_ref(), "train", lengths, self.seed, first + i as u64);
-        (0..self.accumulate)
-            .map(|part| {
-                let samples = (part * self.batch..(part + 1) * self.batch).map(sample);
-                Ok(Batch::new(samples.collect::<Result<_, _>>()?))
-            })
-            .collect()
+        let RunConfig { seed, batch, accumulate, same_length, .. } = self.config;
+        let (task, lengths) = (self.task.as_ref(), self.config.lengths_at(step));
+        let first = step * (accumulate * batch) as u64;
+        let part = |part: usize| {
+            let first = first + (part * batch) as u64;
+            let mut lengths = (lengths.from, lengths.to);
+            if same_length {
+                let stream = Stream::new(seed).fork_name(task.name()).fork_name("same_length");
+                let length = draw_length(task, lengths, stream.fork(first))?;
+                lengths = (length, length);
+            }
+            let samples = (0..batch as u64).map(|i| draw(task, "train", lengths, seed, first + i));
+            Ok(Batch::new(samples.collect::<Result<_, _>>()?))
+        };
+        (0..accumulate).map(part).collect()
     }
 
     /// Prepares steps in order on another thread, a few ahead of the reader.
@@ -130,9 +130,32 @@ mod tests {
     use tra_nn::{DecoderConfig, Pass};
     use tra_tasks::TaskConfig;
 
+    use crate::config::{Curriculum, Lengths};
+
     fn source(accumulate: usize, batch: usize) -> Source {
-        let task = TaskConfig::by_name("flipflop").unwrap().build().unwrap().into();
-        Source { task, lengths: Lengths { from: 4, to: 30 }, seed: 3, batch, accumulate }
+        let task = TaskConfig::by_name("flipflop").unwrap();
+        let length = Some(Lengths { from: 4, to: 30 });
+        let config = RunConfig { task, length, seed: 3, batch, accumulate, ..RunConfig::default() };
+        Source { task: config.task.build().unwrap().into(), config }
+    }
+
+    #[test]
+    fn same_length_pads_nothing_and_every_batch_has_a_length_of_its_own() {
+        let mut source = source(2, 3);
+        source.config.same_length = true;
+        let batches: Vec<Batch> = (0..40).flat_map(|step| source.step(step).unwrap()).collect();
+        assert!(batches.iter().all(|batch| batch.real() == batch.length() * 3));
+        let lengths: std::collections::BTreeSet<_> = batches.iter().map(Batch::length).collect();
+        assert_eq!(lengths.len(), 14, "every even length of 4..30");
+    }
+
+    #[test]
+    fn a_curriculum_is_followed() {
+        let mut source = source(1, 8);
+        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5 });
+        let longest = |step| source.step(step).unwrap()[0].length();
+        assert!((0..4).all(|step| longest(step) <= 6));
+        assert!((50..54).any(|step| longest(step) > 20));
     }
 
     #[test]

@@ -31,6 +31,11 @@ pub struct RunConfig {
     /// Lengths of training sequences; missing: the task's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<Lengths>,
+    /// Whether all sequences of a batch have one length, drawn for the batch: nothing is padded.
+    pub same_length: bool,
+    /// Shorter sequences first; missing: all lengths from the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curriculum: Option<Curriculum>,
     /// Highest learning rate.
     pub lr: f64,
     /// Share of the steps over which the learning rate rises; then it falls as a cosine to 0.
@@ -62,6 +67,8 @@ impl Default for RunConfig {
             batch: 16,
             accumulate: 1,
             length: None,
+            same_length: false,
+            curriculum: None,
             lr: 3e-4,
             warmup: 0.05,
             betas: [0.9, 0.98],
@@ -74,6 +81,16 @@ impl Default for RunConfig {
             model: ModelConfig::default(),
         }
     }
+}
+
+/// Shorter sequences first: the longest length drawn rises evenly over the first steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curriculum {
+    /// The longest length at the first step.
+    pub from: usize,
+    /// Share of the steps after which all lengths are drawn.
+    pub until: f64,
 }
 
 /// What is tested during training.
@@ -296,6 +313,15 @@ impl RunConfig {
         self.length.unwrap_or(Lengths { from: split.from, to: split.to })
     }
 
+    /// Lengths of the training sequences of a step, from 0.
+    pub fn lengths_at(&self, step: u64) -> Lengths {
+        let Lengths { from, to } = self.train_lengths();
+        let Some(curriculum) = self.curriculum else { return Lengths { from, to } };
+        let share = step as f64 / (curriculum.until * self.steps as f64).max(1.0);
+        let more = (to - curriculum.from) as f64 * share.min(1.0);
+        Lengths { from, to: curriculum.from + more as usize }
+    }
+
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
     /// the training at hand.
     pub fn split_lengths(&self, name: &str) -> Result<Lengths, LabError> {
@@ -344,6 +370,19 @@ impl RunConfig {
         }
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
+        }
+        if let Some(Curriculum { from, until }) = self.curriculum {
+            let lengths = self.train_lengths();
+            if !(lengths.from..=lengths.to).contains(&from) {
+                return wrong(format!(
+                    "curriculum.from must be one of the lengths {lengths}, not {from}"
+                ));
+            }
+            if !(0.0..=1.0).contains(&until) {
+                return wrong(format!(
+                    "curriculum.until is a share of the steps, in 0..1, not {until}"
+                ));
+            }
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
             return wrong("until_perfect needs evaluations in between: give eval.every".into());
@@ -436,6 +475,21 @@ mod tests {
     }
 
     #[test]
+    fn a_curriculum_begins_short_and_ends_at_all_lengths() {
+        let config = parse(
+            "steps = 100\nlength = '2..50'\n[curriculum]\nfrom = 10\nuntil = 0.5\n\
+             [task]\nname = 'copy'",
+        )
+        .unwrap();
+        let to = |step| config.lengths_at(step).to;
+        assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 30, 49, 50, 50]);
+        assert!((0..100).all(|step| config.lengths_at(step).from == 2 && to(step) <= to(step + 1)));
+        assert_eq!(parse("length = 512").unwrap().lengths_at(0).to, 512);
+        let at_once = parse("length = '4..64'\n[curriculum]\nfrom = 8\nuntil = 0.0").unwrap();
+        assert_eq!([at_once.lengths_at(0).to, at_once.lengths_at(1).to], [8, 64]);
+    }
+
+    #[test]
     fn typos_are_errors_that_name_the_key() {
         for (text, part) in [
             ("stepz = 7", "stepz"),
@@ -451,6 +505,9 @@ mod tests {
             ("batch = 0", "batch"),
             ("betas = [0.9, 1.5]", "betas"),
             ("version = 9", "version 9"),
+            ("[curriculum]\nfrom = 600\nuntil = 0.5", "curriculum.from"),
+            ("[curriculum]\nfrom = 512\nuntil = 1.5", "curriculum.until"),
+            ("[curriculum]\nfrom = 512", "until"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),
             ("[model]\nwidth = 10\nheads = 3", "must divide"),

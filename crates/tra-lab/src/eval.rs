@@ -54,6 +54,7 @@ pub fn evaluate(
                 samples.push(sample);
                 next += 1;
             }
+            decoder.config().check_length(longest).map_err(tra_nn::Error::from)?;
             batches.push(Batch::new(samples));
         }
         let answered: Vec<_> = batches.par_iter().map(|batch| answers(&decoder, batch)).collect();

@@ -81,7 +81,8 @@ pub fn losses(
     tokens: &[u32],
     windows: Windows,
     mut progress: impl FnMut(usize),
-) -> Vec<(f64, usize)> {
+) -> Result<Vec<(f64, usize)>, LabError> {
+    decoder.config().check_length(windows.window).map_err(tra_nn::Error::from)?;
     let decoder = decoder.valid();
     let all = windows.over(tokens.len());
     let mut found = Vec::with_capacity(tokens.len());
@@ -97,7 +98,7 @@ pub fn losses(
         found.extend(computed.into_iter().flatten());
         progress(found.len());
     }
-    found
+    Ok(found)
 }
 
 fn of_batch(decoder: &Decoder, tokens: &[u32], windows: &[Window]) -> Vec<(f64, usize)> {
@@ -247,7 +248,7 @@ mod tests {
             let config = DecoderConfig::new(VOCAB, 2, 16, 2).with_attention(attention);
             let decoder = config.without_padding().init_seeded(5, &device).unwrap();
             for windows in all() {
-                let fast = losses(&decoder, &tokens, windows, |_| {});
+                let fast = losses(&decoder, &tokens, windows, |_| {}).unwrap();
                 let slow = token_by_token(&decoder, &tokens, windows);
                 assert_eq!(fast.len(), 60);
                 for ((a, before), (b, expected)) in fast.iter().zip(&slow) {
@@ -285,7 +286,7 @@ mod tests {
         let device = Device::flex();
         let tokens = tokens(9000);
         let decoder = DecoderConfig::new(VOCAB, 1, 8, 1).init_seeded(5, &device).unwrap();
-        let found = losses(&decoder, &tokens, windows(Protocol::Chunk, 9000, 1), |_| {});
+        let found = losses(&decoder, &tokens, windows(Protocol::Chunk, 9000, 1), |_| {}).unwrap();
         let whole = decoder.tokens(&[&tokens[..8999]]).unwrap();
         let logits = decoder.forward(whole, Pass::eval()).into_data_as::<f32>();
         let logits: Vec<f32> = logits.iter::<f32>().collect();

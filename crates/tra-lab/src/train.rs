@@ -9,10 +9,10 @@ use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::{Measure, Task};
+use tra_tasks::{Measure, Task, draw};
 
 use crate::batch::{Batch, Source};
-use crate::config::RunConfig;
+use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
 use crate::eval::{Question, evaluate};
 use crate::loss::cross_entropy;
@@ -97,6 +97,7 @@ pub fn train(
         None => fresh(config, task.as_ref(), &device)?,
     };
     run.check_data(task.as_ref(), &decoder, &position)?;
+    check_positions(config, task.as_ref(), &decoder)?;
     let source = source(config, &task);
     let mut data = source.ahead(position.step..config.steps).into_iter();
     let mut pace = Pace::default();
@@ -185,13 +186,25 @@ pub fn train(
 }
 
 fn source(config: &RunConfig, task: &Arc<dyn Task>) -> Source {
-    Source {
-        task: task.clone(),
-        lengths: config.train_lengths(),
-        seed: config.seed,
-        batch: config.batch,
-        accumulate: config.accumulate,
+    Source { task: task.clone(), config: config.clone() }
+}
+
+/// Says so before the first step if the model has no position for the longest sequences ahead.
+fn check_positions(config: &RunConfig, task: &dyn Task, decoder: &Decoder) -> Result<(), LabError> {
+    if decoder.config().limit().is_none() {
+        return Ok(());
     }
+    let mut read = vec![("train".to_string(), config.train_lengths())];
+    for split in config.eval_splits() {
+        let lengths = config.split_lengths(&split)?;
+        read.push((split, lengths));
+    }
+    for (split, Lengths { to, .. }) in read {
+        let sample = draw(task, &split, (to, to), config.seed, 0)?;
+        let enough = decoder.config().check_length(sample.tokens.len());
+        enough.map_err(|e| LabError::Setting(format!("{split} at length {to}: {e}")))?;
+    }
+    Ok(())
 }
 
 fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
@@ -225,28 +238,30 @@ pub fn forecast(
     let device = device.clone().autodiff();
     let Checkpoint { mut decoder, mut optimizer, .. } = fresh(config, task.as_ref(), &device)?;
     let source = source(config, &task);
-    let (mut seconds, mut tokens) = (Vec::new(), 0);
-    for step in 0..count.max(1) {
+    let (mut seconds, mut tokens) = (0.0, 0);
+    let count = count.max(1);
+    // From all over the run, as sequences may grow on the way; before them one that is not timed,
+    // as the first is always slow.
+    let steps = (0..count).map(|k| (2 * k + 1) * config.steps / (2 * count));
+    for (number, step) in std::iter::once(0).chain(steps).enumerate() {
         let batches = source.step(step)?;
-        tokens = batches.iter().map(|batch| batch.real() as u64).sum();
         let begin = Instant::now();
         let (_, gradients) = gradients(&decoder, &batches, config.seed, step);
         gradients.norm();
         decoder = optimizer.step(decoder, gradients, 1.0, 0.0, step);
-        seconds.push(begin.elapsed().as_secs_f64());
-        taken(step + 1);
+        if number > 0 {
+            seconds += begin.elapsed().as_secs_f64();
+            tokens += batches.iter().map(|batch| batch.real() as u64).sum::<u64>();
+        }
+        taken(number as u64);
     }
-    if seconds.len() > 1 {
-        seconds.remove(0);
-    }
-    seconds.sort_by(f64::total_cmp);
     let shapes = decoder.parameter_shapes();
     let parameters = shapes.values().map(|shape| shape.iter().product::<usize>()).sum();
     Ok(Forecast {
         parameters,
         state_bytes: 16 * parameters as u64,
-        tokens_a_step: tokens,
-        seconds_a_step: seconds[seconds.len() / 2],
+        tokens_a_step: tokens / count,
+        seconds_a_step: seconds / count as f64,
     })
 }
 

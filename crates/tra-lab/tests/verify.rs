@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor};
 use tra_lab::loss::cross_entropy;
 use tra_lab::verify::{Tolerance, Verdict, verify};
+use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
 use tra_nn::checkpoint::{HostTensor, TensorFile, Values};
 use tra_nn::{Decoder, DecoderConfig, Pair, Pass, Probe};
 
@@ -33,7 +34,7 @@ fn every_recording_in_the_repository_agrees() {
             }
         }
     }
-    assert_eq!(seen, 11);
+    assert_eq!(seen, 31);
 }
 
 /// Writes a changed copy of a recording and verifies it.
@@ -57,9 +58,11 @@ fn nudge(file: &mut TensorFile, name: &str, factor: f32) {
 /// one element is seen, and nothing else is blamed.
 #[test]
 fn one_wrong_element_is_found_in_any_tensor() {
-    for recording in
-        ["tests/golden/attention_t7.safetensors", "tests/golden/model_flipflop_trained.safetensors"]
-    {
+    for recording in [
+        "tests/golden/attention_t7.safetensors",
+        "tests/golden/model_flipflop_trained.safetensors",
+        "tests/recorded/rival_fox.safetensors",
+    ] {
         let names: Vec<String> = run(&repository(recording))
             .tensors
             .iter()
@@ -81,6 +84,41 @@ fn one_wrong_element_is_found_in_any_tensor() {
         keep[0] = 1 - keep[0];
     });
     assert_eq!(differing(&verdict.unwrap()), ["keep"]);
+}
+
+/// Absolute positions are added to the embedding; the attention of such a model is that of `nope`. A
+/// mechanism that no library has would stand here too.
+const UNRECORDED: [&str; 2] = ["sinusoidal", "learned"];
+
+#[test]
+fn every_rival_was_recorded_with_a_library() {
+    let rivals = NAMES.iter().map(|(name, _)| *name);
+    for name in rivals.filter(|n| !n.starts_with("tra") && !UNRECORDED.contains(n)) {
+        let verdict = run(&repository(&format!("tests/recorded/rival_{name}.safetensors")));
+        let contents = &verdict.contents;
+        assert!(contents.starts_with(&format!("{name}: batch ")), "{contents}");
+        assert!(contents.contains(", by "), "{contents}");
+        let by_kernel = verdict.tensors.iter().any(|t| t.name == "kernel.grad_q");
+        assert_eq!(by_kernel, AnyAttentionConfig::by_name(name).unwrap().has_kernel(), "{name}");
+    }
+}
+
+/// What the metadata of a rival's recording say is obeyed.
+#[test]
+fn a_rival_with_other_settings_differs() {
+    for (recording, key, value) in [
+        ("alibi", "attention", "nope"),
+        ("rope", "settings", r#"{"theta": 10000.0}"#),
+        ("rope", "settings", r#"{"qk_norm": true}"#),
+        ("t5", "settings", r#"{"buckets": 12, "max_distance": 40}"#),
+        ("differential", "layer", "0"),
+    ] {
+        let recording = format!("tests/recorded/rival_{recording}.safetensors");
+        let verdict = changed(&recording, |file| {
+            file.metadata.insert(key.into(), value.into());
+        });
+        assert!(differing(&verdict.unwrap()).contains(&"out"), "{recording}: {key} {value}");
+    }
 }
 
 #[test]
@@ -141,6 +179,32 @@ fn what_cannot_be_judged_is_named() {
     assert!(text.contains("NaN or infinity in: q"), "{text}");
     let text = error(attention, |file| drop(file.tensors.remove("q")));
     assert!(text.contains("not a recording"), "{text}");
+    let rival = "tests/recorded/rival_cope.safetensors";
+    let note = |key: &str, value: &str| {
+        let note = |file: &mut TensorFile| drop(file.metadata.insert(key.into(), value.into()));
+        changed(rival, note).unwrap_err()
+    };
+    assert!(note("attention", "best").contains("unknown attention \"best\""));
+    assert!(note("settings", "{").contains("bad model config in the metadata: settings"));
+    assert!(note("settings", r#"{"steps": 1}"#).contains("unknown field `steps`"));
+    assert!(note("settings", r#"{"npos": 0}"#).contains("cope: npos must be at least 1"));
+    let text = note("settings", r#"{"npos": 9}"#);
+    assert!(text.contains("pos_emb is [8, 5] and should be [9, 5]"), "{text}");
+    assert!(note("layer", "last").contains("layer is \"last\" in the metadata, not a number"));
+    let text = note("attention", "fox");
+    assert!(text.contains("unknown field `npos`"), "{text}");
+    let text = error(rival, |file| drop(file.tensors.remove("grad.pos_emb")));
+    assert!(text.contains("missing tensors: grad.pos_emb"), "{text}");
+    let text = error(rival, |file| {
+        let hidden = HostTensor::floats([2, 36, 7], vec![0.0; 504]);
+        file.tensors.insert("hidden".into(), hidden);
+    });
+    assert!(text.contains("missing tensors: grad_hidden"), "{text}");
+    assert!(text.contains("hidden is [2, 36, 7] and should be [2, 37, 7]"), "{text}");
+    let text = error(rival, |file| file.tensors.get_mut("q").unwrap().shape = vec![6, 37, 5]);
+    assert!(text.contains("q should hold [batch, heads, length, head_dim]"), "{text}");
+    let verdict = changed(rival, |file| nudge(file, "grad_q", f32::NAN)).unwrap();
+    assert_eq!(differing(&verdict), ["grad_q"]);
     // A NaN among the results is a difference, not an unreadable file.
     let verdict = changed(model, |file| nudge(file, "grad.out.weight", f32::NAN)).unwrap();
     assert_eq!(differing(&verdict), ["grad.out.weight", "kernel.grad.out.weight"]);
@@ -230,8 +294,8 @@ fn near_threshold_pairs_follow_the_recording_and_others_do_not() {
 fn every_mechanism_can_be_recorded_and_verified() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording.safetensors");
-    for (name, _) in tra_nn::attention::NAMES {
-        let attention = tra_nn::attention::AnyAttentionConfig::by_name(name).unwrap();
+    for (name, _) in NAMES {
+        let attention = AnyAttentionConfig::by_name(name).unwrap();
         let config = DecoderConfig::new(9, 2, 12, 2).with_attention(attention);
         record(&path, (&config, 1), &random_tokens(21, 9), &[]);
         let verdict = run(&path);

@@ -31,10 +31,15 @@ pub struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(config: &DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
+    pub(crate) fn new(
+        config: &DecoderConfig,
+        layer: usize,
+        init: &WeightInit,
+    ) -> Result<Self, Error> {
         let DecoderConfig { width, heads, dropout, dropout_placement, norm_eps, .. } = *config;
         let mechanism = config.attention.clone();
-        let attn = AttentionLayerConfig { width, heads, mechanism, dropout, dropout_placement };
+        let attn =
+            AttentionLayerConfig { width, heads, mechanism, dropout, dropout_placement, layer };
         Ok(Self {
             ln1: RmsNorm::new(width, norm_eps, &init.scope("ln1")),
             attn: attn.init_with(&init.scope("attn"))?,

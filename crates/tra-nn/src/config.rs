@@ -3,11 +3,12 @@
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::attention::{AnyAttentionConfig, AttentionConfig, TraConfig};
+use crate::attention::{AnyAttentionConfig, AttentionConfig, HeadSizes, TraConfig};
 use crate::decoder::Decoder;
 use crate::dropout::DropoutPlacement;
-use crate::error::{ConfigError, Error};
+use crate::error::{ConfigError, Error, TokenError};
 use crate::init::WeightInit;
+use crate::positions::Positions;
 
 /// A named size (after Turc et al. 2019): heads of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +144,22 @@ impl DecoderConfig {
         self.width / self.heads.max(1)
     }
 
+    /// How many positions it has, where there is an end to them: only `learned` has one.
+    pub fn limit(&self) -> Option<usize> {
+        match self.attention.positions()? {
+            Positions::Learned { count } => Some(count),
+            Positions::Sinusoidal { .. } => None,
+        }
+    }
+
+    /// Says so if a sequence of `length` tokens is longer than the model has positions.
+    pub fn check_length(&self, length: usize) -> Result<(), TokenError> {
+        match self.limit() {
+            Some(limit) if length > limit => Err(TokenError::TooLong { length, limit }),
+            _ => Ok(()),
+        }
+    }
+
     /// Says what is wrong with the settings, if anything is.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { vocab, layers, width, heads, dropout, norm_eps, .. } = *self;
@@ -162,7 +179,8 @@ impl DecoderConfig {
         if let Some(pad_index) = self.pad_index.filter(|pad| *pad >= vocab) {
             return Err(ConfigError::PadOutsideVocab { pad_index, vocab });
         }
-        self.attention.validate()
+        let sizes = HeadSizes { width, heads, head_dim: self.head_dim(), layer: 0 };
+        self.attention.validate(sizes)
     }
 
     /// Makes the decoder with weights drawn from the generator of the device.

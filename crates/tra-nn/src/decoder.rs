@@ -15,6 +15,7 @@ use crate::init::WeightInit;
 use crate::norm::RmsNorm;
 use crate::ops::{linear, product};
 use crate::pass::{LayerPass, Pass};
+use crate::positions::Position;
 
 /// Tokens in one pass, over all its sequences, where long sequences are read in pieces.
 const PIECE: usize = 4096;
@@ -23,11 +24,16 @@ const PIECE: usize = 4096;
 /// 16 MB for each intermediate matrix.
 const PAIRS: usize = 1 << 22;
 
+/// Embeddings begin evenly in this range around 0.
+pub(crate) const EMBEDDING_BOUND: f64 = 0.01;
+
 /// A decoder-only language model. Field names are those of a reference checkpoint.
 #[derive(Module, Debug)]
 pub struct Decoder {
     /// Tokens to vectors.
     pub embedding: Embedding,
+    /// What every position adds to them, for mechanisms that know position by it.
+    pub position: Option<Position>,
     /// The blocks.
     pub layers: Vec<Block>,
     /// The last norm.
@@ -44,9 +50,10 @@ impl Decoder {
         let blocks = init.scope("layers");
         let weight = || init.scope("out").normal("weight", [width, vocab], 0.02);
         Ok(Self {
-            embedding: init.embedding("embedding", vocab, width, 0.01),
+            embedding: init.embedding("embedding", vocab, width, EMBEDDING_BOUND),
+            position: config.attention.positions().map(|p| Position::new(p, width, init)),
             layers: (0..layers)
-                .map(|layer| Block::new(&config, &blocks.scope(&layer.to_string())))
+                .map(|layer| Block::new(&config, layer, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,
             outln: RmsNorm::new(width, norm_eps, &init.scope("outln")),
             out: (!tied).then(|| Linear { weight: weight(), bias: None }),
@@ -88,7 +95,8 @@ impl Decoder {
     /// Logits of the token that follows each position, `[batch, length, vocab]`.
     ///
     /// `tokens` is `[batch, length]`; [`tokens`](Self::tokens) makes it and checks it. There is no
-    /// limit on the length, and length 0 gives an empty result.
+    /// limit on the length but [that of `learned`](DecoderConfig::check_length), and length 0 gives an
+    /// empty result.
     ///
     /// ```
     /// use burn::tensor::{Device, Tolerance};
@@ -125,9 +133,14 @@ impl Decoder {
             return Tensor::zeros([batch, length, width], &self.device());
         }
         let stream = pass.dropout;
+        let past = pass.cache.as_ref().map_or(0, |cache| cache.len());
         let caches = each(pass.cache.map(|cache| cache.layers.iter_mut()));
         let probes = each(pass.probe.map(|probe| probe.layers.iter_mut()));
-        let x = drop(self.embed(tokens), dropout, stream.map(|s| s.fork_name("embedding")));
+        let x = match &self.position {
+            Some(position) => position.add(self.embed(tokens), past),
+            None => self.embed(tokens),
+        };
+        let x = drop(x, dropout, stream.map(|s| s.fork_name("embedding")));
         let x = (0..).zip(&self.layers).zip(caches.zip(probes)).fold(
             x,
             |x, ((index, layer), (cache, probe))| {

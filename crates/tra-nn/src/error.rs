@@ -196,6 +196,17 @@ pub enum TokenError {
         /// The length of the first.
         expected: usize,
     },
+    /// More tokens than the model has positions.
+    #[error(
+        "{length} tokens are more than the {limit} positions this model has learned; use fewer, or \
+         train it with model.attention.count={length}"
+    )]
+    TooLong {
+        /// How many tokens.
+        length: usize,
+        /// How many positions.
+        limit: usize,
+    },
     /// Nothing to continue from.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,

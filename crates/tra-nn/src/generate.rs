@@ -46,6 +46,8 @@ impl Decoder {
         if prompt.is_empty() {
             return Err(TokenError::EmptyPrompt.into());
         }
+        // The last token that is given need not be read.
+        self.config().check_length(prompt.len() + options.max_tokens.saturating_sub(1))?;
         let decoder = self.valid();
         let mut continuation = Continuation {
             cache: decoder.new_cache(),

@@ -40,6 +40,7 @@ mod init;
 mod norm;
 pub mod ops;
 mod pass;
+mod positions;
 mod sampler;
 
 pub use attention::{ThresholdRelativeAttention, ThresholdRelativeAttentionConfig};
@@ -53,4 +54,5 @@ pub use generate::{Continuation, Generate};
 pub use init::WeightInit;
 pub use norm::RmsNorm;
 pub use pass::{LayerPass, LayerProbe, Pair, Pass, Probe};
+pub use positions::{Position, Positions};
 pub use sampler::Sampling;

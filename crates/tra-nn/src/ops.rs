@@ -81,6 +81,35 @@ pub fn masked_softmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<
     exp / sum.mask_fill(empty, 1.0)
 }
 
+/// Entmax with alpha 1.5 over the keys where `takes_part`, of which every row must have one: like a softmax,
+/// but small weights are exactly zero.
+pub fn masked_entmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<4> {
+    let logits = logits.mask_fill(takes_part.bool_not(), -1e30);
+    if fused::usable(&logits) {
+        return fused::entmax(logits);
+    }
+    let halves = logits * 0.5;
+    let halves = halves.clone() - halves.detach().max_dim(3);
+    let fixed = halves.clone().detach();
+    // Newton's method from below, as in the kernel: see there.
+    let mut tau = fixed.clone().max_dim(3) - 1.0;
+    loop {
+        let roots = (fixed.clone() - tau.clone()).clamp_min(0.0);
+        let more = roots.clone().square().sum_dim(3) - 1.0;
+        let next = tau.clone() + more / (roots.sum_dim(3) * 2.0);
+        let risen = next.clone().greater(tau.clone());
+        if !risen.clone().any().into_scalar::<bool>() {
+            break;
+        }
+        tau = tau.mask_where(risen, next);
+    }
+    // How `tau` follows the logits: its derivative, times their change, which is 0.
+    let shares = (fixed.clone() - tau.clone()).clamp_min(0.0);
+    let shares = shares.clone() / shares.sum_dim(3);
+    let tau = tau + (shares * (halves.clone() - fixed)).sum_dim(3);
+    (halves - tau).clamp_min(0.0).square()
+}
+
 /// The float type behind a tensor's `dtype()`, for operations that take only float types.
 pub fn float(dtype: DType) -> FloatDType {
     dtype.into()

@@ -3,7 +3,8 @@
 mod common;
 
 use burn::tensor::{Device, Tensor};
-use common::{floats, in_f64, lively, mechanisms, tokens};
+use common::{floats, in_f64, lively, mechanisms, odd_sizes, tokens};
+use tra_nn::attention::{AnyAttentionConfig, LearnedConfig};
 use tra_nn::{Decoder, DecoderConfig, Generate, Pass, Sampling};
 
 fn chunked(decoder: &Decoder, sequences: &[Vec<u32>], chunks: &[usize]) -> Tensor<3> {
@@ -32,7 +33,7 @@ fn largest_difference(a: Tensor<3>, b: Tensor<3>) -> f64 {
 fn any_chunking_gives_the_logits_of_the_full_forward() {
     let device = Device::flex();
     for attention in mechanisms() {
-        let config = DecoderConfig::new(11, 2, 15, 3).with_attention(attention.clone());
+        let config = odd_sizes(11, 2, attention.clone());
         let decoder = in_f64(lively(config, 5, &device));
         let sequences = [tokens(1, 61, 11), tokens(2, 61, 11)];
         let full = decoder.forward(decoder.tokens(&sequences).unwrap(), Pass::eval());
@@ -80,6 +81,28 @@ fn order_matters_except_where_it_cannot() {
         let blind = ["nope", "tra-threshold"].contains(&name);
         assert_eq!(difference < 1e-12, blind, "{name}: {difference}");
     }
+}
+
+/// Only learned positions come to an end, and say so before anything is computed.
+#[test]
+fn a_sequence_past_the_learned_positions_is_refused() {
+    let device = Device::flex();
+    let learned = LearnedConfig { count: 20, ..LearnedConfig::default() };
+    let config = DecoderConfig::new(11, 1, 16, 2).with_attention(learned);
+    assert_eq!((config.limit(), DecoderConfig::new(11, 1, 16, 2).limit()), (Some(20), None));
+    assert!(config.check_length(20).is_ok());
+    let error = config.check_length(21).unwrap_err().to_string();
+    assert!(error.contains("21 tokens") && error.contains("count=21"), "{error}");
+    let decoder = config.init_seeded(1, &device).unwrap();
+    let generate = |tokens, max_tokens| {
+        let options = Generate { max_tokens, ..Generate::default() };
+        decoder.generate(&vec![1; tokens], options).map(|all| all.count())
+    };
+    assert_eq!(generate(15, 6).unwrap(), 6);
+    assert!(generate(15, 7).unwrap_err().to_string().contains("21 tokens"));
+    assert!(generate(21, 0).is_err());
+    let sinusoidal = AnyAttentionConfig::by_name("sinusoidal").unwrap();
+    assert_eq!(DecoderConfig::new(11, 1, 16, 2).with_attention(sinusoidal).limit(), None);
 }
 
 #[test]

@@ -4,9 +4,12 @@ mod common;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor};
-use common::{floats, in_f64, lively, mechanisms, normals, tokens};
+use common::{floats, in_f64, lively, mechanisms, normals, odd_sizes, tokens};
 use tra_kernels::random::Stream;
+use tra_nn::attention::{AnyAttentionConfig, LearnedConfig};
 use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, Probe};
+
+const LENGTH: usize = 7;
 
 /// Adds `delta` to element `at` of the `nth` parameter.
 struct Nudge {
@@ -49,7 +52,7 @@ fn check(config: DecoderConfig, pass: fn() -> Pass<'static>) {
     let name = format!("{:?}", config.attention);
     let device = Device::flex().autodiff();
     let vocab = config.vocab;
-    let length = 7;
+    let length = LENGTH;
     let trained = in_f64(lively(config, 21, &device));
     let plain = trained.valid();
     let sequences = [tokens(1, length, vocab), tokens(2, length, vocab)];
@@ -86,8 +89,12 @@ fn check(config: DecoderConfig, pass: fn() -> Pass<'static>) {
 #[test]
 fn of_every_mechanism() {
     for attention in mechanisms() {
-        // Three heads of 5: nothing is a power of two. No padding, so that every row is trained.
-        let mut config = DecoderConfig::new(5, 1, 15, 3).with_attention(attention);
+        // No padding, so that every row is trained; and no position is left over.
+        let attention = match attention {
+            AnyAttentionConfig::Learned(c) => LearnedConfig { count: LENGTH, ..c }.into(),
+            other => other,
+        };
+        let mut config = odd_sizes(5, 1, attention);
         config.pad_index = None;
         check(config, Pass::eval);
     }

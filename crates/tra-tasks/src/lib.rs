@@ -190,23 +190,29 @@ pub fn draw(
     let split = split(task, split_name)?;
     let number = task.splits().iter().position(|s| s == split).unwrap_or(0) as u64;
     let stream = Stream::new(seed).fork_name(task.name()).fork(index * 64 + number);
-    // Some tasks have no sequence of every length (flip-flop's are even): draw among those it has.
+    let length = draw_length(task, (from, to), stream.fork(0))?;
+    let sample = task.sample(split, length, stream.fork(1));
+    debug_assert_eq!(sample.tokens.len(), sample.scored.len());
+    Ok(sample)
+}
+
+/// A length in `from..=to`, drawn evenly among those that the task has sequences of (flip-flop's are even).
+pub fn draw_length(
+    task: &dyn Task,
+    (from, to): (usize, usize),
+    stream: Stream,
+) -> Result<usize, TaskError> {
     let lengths: Vec<usize> = match from == to {
         true => vec![from],
         false => (from..=to).filter(|length| task.check_length(*length).is_ok()).collect(),
     };
     let length = match lengths.len() {
         0 => from,
-        n => lengths[stream.fork(0).below(0, n as u64) as usize],
+        n => lengths[stream.below(0, n as u64) as usize],
     };
-    task.check_length(length).map_err(|reason| TaskError::Length {
-        task: task.name(),
-        length,
-        reason,
-    })?;
-    let sample = task.sample(split, length, stream.fork(1));
-    debug_assert_eq!(sample.tokens.len(), sample.scored.len());
-    Ok(sample)
+    let no_sequence = |reason| TaskError::Length { task: task.name(), length, reason };
+    task.check_length(length).map_err(no_sequence)?;
+    Ok(length)
 }
 
 #[cfg(test)]

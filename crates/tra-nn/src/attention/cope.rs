@@ -37,7 +37,7 @@ impl AttentionConfig for CopeConfig {
         self.qk_norm
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
         if self.npos > 0 {
             return Ok(());
         }

@@ -27,6 +27,8 @@ pub struct AttentionLayerConfig<C> {
     pub dropout: f64,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
+    /// Which layer of the model it is, from 0: `differential` begins elsewhere in every layer.
+    pub layer: usize,
 }
 
 impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
@@ -38,6 +40,7 @@ impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
             mechanism: C::default(),
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
+            layer: 0,
         }
     }
 }
@@ -50,9 +53,8 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
 
     /// Makes the layer with weights from `init`.
     pub fn init_with(&self, init: &WeightInit) -> Result<AttentionLayer<C::Attention>, Error> {
-        let head_dim = self.head_dim()?;
+        let sizes = self.sizes()?;
         let Self { width, heads, .. } = *self;
-        let sizes = HeadSizes { width, heads, head_dim };
         Ok(AttentionLayer {
             tokeys: init.linear("tokeys", width, width, false),
             toqueries: init.linear("toqueries", width, width, false),
@@ -66,8 +68,8 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
         })
     }
 
-    fn head_dim(&self) -> Result<usize, ConfigError> {
-        let Self { width, heads, dropout, .. } = *self;
+    fn sizes(&self) -> Result<HeadSizes, ConfigError> {
+        let Self { width, heads, dropout, layer, .. } = *self;
         for (field, value) in [("width", width), ("heads", heads)] {
             if value == 0 {
                 return Err(ConfigError::Zero { field });
@@ -79,8 +81,9 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
         if !(0.0..1.0).contains(&dropout) {
             return Err(ConfigError::Dropout(dropout));
         }
-        self.mechanism.validate()?;
-        Ok(width / heads)
+        let sizes = HeadSizes { width, heads, head_dim: width / heads, layer };
+        self.mechanism.validate(sizes)?;
+        Ok(sizes)
     }
 }
 

@@ -4,13 +4,16 @@
 //! | --- | --- |
 //! | `tra.rs` | Threshold Relative Attention |
 //! | `tra_threshold.rs`, `tra_distance.rs`, `tra_absolute.rs` | its ablations |
-//! | `nope.rs`, `rope.rs`, `alibi.rs`, `cope.rs`, `fox.rs`, `selective.rs`, `ssmax.rs`, `stickbreaking.rs`, `t5.rs` | its rivals |
+//! | `nope.rs`, `rope.rs`, `alibi.rs`, `cope.rs`, `fox.rs`, `selective.rs`, `differential.rs`, `stickbreaking.rs`, `ssmax.rs`, `asentmax.rs`, `t5.rs`, `absolute.rs` | its rivals |
 //! | `layer.rs` | projections around any mechanism: the layer a model uses |
 //! | `registry.rs` | the list of mechanisms, and the only `match` over them |
 
+mod absolute;
 mod alibi;
+mod asentmax;
 mod context;
 mod cope;
+mod differential;
 mod fox;
 mod horizon;
 mod layer;
@@ -29,9 +32,12 @@ mod tra_threshold;
 use burn::module::Module;
 use burn::tensor::Tensor;
 
+pub use absolute::{Learned, LearnedConfig, Sinusoidal, SinusoidalConfig};
 pub use alibi::{Alibi, AlibiConfig};
+pub use asentmax::{Asentmax, AsentmaxConfig};
 pub use context::Context;
 pub use cope::{Cope, CopeConfig};
+pub use differential::{Differential, DifferentialConfig};
 pub use fox::{Fox, FoxConfig};
 pub use horizon::Horizon;
 pub use layer::{AttentionLayer, AttentionLayerConfig};
@@ -50,6 +56,7 @@ pub use tra_threshold::{TraThreshold, TraThresholdConfig};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::ops::linear;
+use crate::positions::Positions;
 
 /// Threshold Relative Attention as a layer, to be used alone in any Burn model.
 ///
@@ -114,8 +121,13 @@ pub trait AttentionConfig {
         false
     }
 
-    /// Says what is wrong with the settings, if anything is.
-    fn validate(&self) -> Result<(), ConfigError> {
+    /// How it adds positions to the embedding, for those that do.
+    fn positions(&self) -> Option<Positions> {
+        None
+    }
+
+    /// Says what is wrong with the settings, or with such heads, if anything is.
+    fn validate(&self, _sizes: HeadSizes) -> Result<(), ConfigError> {
         Ok(())
     }
 }
@@ -129,6 +141,8 @@ pub struct HeadSizes {
     pub heads: usize,
     /// Width of one head.
     pub head_dim: usize,
+    /// Which layer of the model they are in, from 0.
+    pub layer: usize,
 }
 
 /// What a mechanism attends with.

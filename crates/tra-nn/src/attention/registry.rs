@@ -46,8 +46,12 @@ macro_rules! mechanisms {
                 match self { $(Self::$module(config) => config.has_kernel(),)* }
             }
 
-            fn validate(&self) -> Result<(), ConfigError> {
-                match self { $(Self::$module(config) => config.validate(),)* }
+            fn positions(&self) -> Option<Positions> {
+                match self { $(Self::$module(config) => config.positions(),)* }
+            }
+
+            fn validate(&self, sizes: HeadSizes) -> Result<(), ConfigError> {
+                match self { $(Self::$module(config) => config.validate(sizes),)* }
             }
         }
 
@@ -85,7 +89,11 @@ mechanisms! {
     "cope": Cope, CopeConfig, "contextual position encoding";
     "fox": Fox, FoxConfig, "forgetting attention, a gate on every step";
     "selective": Selective, SelectiveConfig, "queries say which keys later ones need no more";
+    "differential": Differential, DifferentialConfig, "rotary, the difference of two softmaxes";
     "stickbreaking": StickBreaking, StickBreakingConfig, "each key takes a share of what is left";
     "ssmax": Ssmax, SsmaxConfig, "rotary, with logits that grow with the number of keys";
+    "asentmax": Asentmax, AsentmaxConfig, "sparse weights, with a scale that grows with the keys";
     "t5": T5, T5Config, "a learned bias for every bucket of distances";
+    "sinusoidal": Sinusoidal, SinusoidalConfig, "waves of the position added to the embedding";
+    "learned": Learned, LearnedConfig, "a vector for every position added to the embedding";
 }

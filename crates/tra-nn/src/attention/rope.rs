@@ -42,7 +42,7 @@ impl AttentionConfig for RopeConfig {
         true
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
         check_theta("rope", self.theta)
     }
 }

@@ -43,7 +43,7 @@ impl AttentionConfig for SsmaxConfig {
         true
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
         check_theta("ssmax", self.theta)
     }
 }

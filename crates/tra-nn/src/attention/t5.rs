@@ -39,7 +39,7 @@ impl AttentionConfig for T5Config {
         self.qk_norm
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
         let Self { buckets, max_distance, .. } = *self;
         if buckets >= 2 && max_distance > buckets / 2 {
             return Ok(());
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn buckets_are_those_of_the_published_code() {
         let device = Device::flex();
-        let sizes = HeadSizes { width: 4, heads: 1, head_dim: 4 };
+        let sizes = HeadSizes { width: 4, heads: 1, head_dim: 4, layer: 0 };
         let t5 = T5Config::default().init(sizes, &WeightInit::seeded(0, &device));
         let firsts: Vec<usize> =
             (8..32).map(|b| (0..1000).find(|d| t5.bucket(*d) == b).unwrap()).collect();

@@ -5,7 +5,7 @@
 //! as a `.pt` state dict.
 
 mod file;
-mod names;
+pub mod names;
 
 use std::collections::BTreeMap;
 use std::path::Path;

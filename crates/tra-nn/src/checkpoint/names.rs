@@ -9,7 +9,6 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData};
 
 use super::file::{HostTensor, Values};
-use crate::decoder::Decoder;
 
 /// Where in a module a walk stands.
 #[derive(Default)]
@@ -61,12 +60,12 @@ struct Walk<'a, T> {
 }
 
 impl<'a, T> Walk<'a, T> {
-    fn over(decoder: &Decoder, gradients: Option<&'a Gradients>) -> BTreeMap<String, T>
+    fn over(module: &impl Module, gradients: Option<&'a Gradients>) -> BTreeMap<String, T>
     where
         Self: ModuleVisitor,
     {
         let mut walk = Self { place: Place::default(), found: BTreeMap::new(), gradients };
-        decoder.visit(&mut walk);
+        module.visit(&mut walk);
         walk.found
     }
 }
@@ -105,22 +104,28 @@ impl ModuleVisitor for Walk<'_, HostTensor> {
     }
 }
 
-pub(super) fn shapes(decoder: &Decoder) -> BTreeMap<String, Vec<usize>> {
-    Walk::over(decoder, None)
+/// Shapes of the parameters of a module, or of a mechanism alone, under the names they have in a
+/// checkpoint and in PyTorch's layout: a linear weight is `[out, in]`.
+pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
+    Walk::over(module, None)
 }
 
-pub(super) fn values(decoder: &Decoder) -> BTreeMap<String, HostTensor> {
-    Walk::over(decoder, None)
+pub(super) fn values(module: &impl Module) -> BTreeMap<String, HostTensor> {
+    Walk::over(module, None)
 }
 
-pub(super) fn gradients(decoder: &Decoder, gradients: &Gradients) -> BTreeMap<String, HostTensor> {
-    Walk::over(decoder, Some(gradients))
+/// Gradients of the parameters of a module under the same names and in the same layout. A parameter
+/// that the loss does not depend on has none.
+pub fn gradients(module: &impl Module, gradients: &Gradients) -> BTreeMap<String, HostTensor> {
+    Walk::over(module, Some(gradients))
 }
 
-/// The decoder with its parameters taken from `tensors`, which must hold them all, as floats and
-/// in the right shapes.
-pub(super) fn replace(decoder: Decoder, tensors: &mut BTreeMap<String, HostTensor>) -> Decoder {
-    decoder.map(&mut Replace { place: Place::default(), tensors })
+/// The module with its parameters taken out of `tensors`.
+///
+/// # Panics
+/// When one of them is not there as floats, in the shape that [`shapes`] gives: check before.
+pub fn replace<M: Module>(module: M, tensors: &mut BTreeMap<String, HostTensor>) -> M {
+    module.map(&mut Replace { place: Place::default(), tensors })
 }
 
 struct Replace<'a> {

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
 use tra_kernels::{
-    linear as linear_kernel, norm, rotate as rotate_kernel, swiglu as swiglu_kernel,
+    entmax as entmax_kernel, linear as linear_kernel, norm, rotate as rotate_kernel,
+    swiglu as swiglu_kernel,
 };
 
 use super::flex::{numbers, tensor};
@@ -229,5 +230,29 @@ impl Op for Rotate {
 
     fn backward(&self, _kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
         vec![Some(self.apply(grad, true))]
+    }
+}
+
+/// Entmax with alpha 1.5 over the last dimension; see [`entmax_kernel`] for what takes no part.
+pub(crate) fn entmax<const D: usize>(logits: Tensor<D>) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::fused_1(Arc::new(Entmax), logits.into_dispatch()))
+}
+
+#[derive(Debug)]
+struct Entmax;
+
+impl Op for Entmax {
+    fn forward(&self, mut inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+        let logits = inputs.remove(0);
+        let width = last(&logits);
+        let weights = in_place(logits, |z| entmax_kernel::forward(z, width));
+        (weights.clone(), Kept::tensors(vec![weights]))
+    }
+
+    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+        let weights = &kept.tensors[0];
+        let width = last(weights);
+        let p = numbers(weights);
+        vec![Some(in_place(grad, |dp| entmax_kernel::backward(&p, dp, width)))]
     }
 }

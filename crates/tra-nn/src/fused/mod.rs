@@ -10,7 +10,7 @@
 //! | `graph.rs` | how an operation becomes a node |
 //! | `flex.rs` | between the backend's tensors and slices |
 //! | `attention.rs` | TRA, and dense attention with a bias |
-//! | `layers.rs` | RMS norm, linear, gated unit, dropout, rotation |
+//! | `layers.rs` | RMS norm, linear, gated unit, dropout, rotation, entmax |
 //! | `loss.rs` | cross-entropy |
 //! | `update.rs` | the step of AdamW; it has no gradient and is no node |
 
@@ -27,7 +27,7 @@ use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
 
 pub(crate) use attention::{DenseBias, Kernel, bounds_of, dense, threshold_relative};
-pub(crate) use layers::{drop, linear, normalise, rotate, swiglu};
+pub(crate) use layers::{drop, entmax, linear, normalise, rotate, swiglu};
 pub use loss::{NOT_SCORED, cross_entropy};
 pub use tra_kernels::adamw::Step as AdamWStep;
 pub use update::{adamw, sum_of_squares};

@@ -7,7 +7,7 @@ use tra_kernels::random::Stream;
 use tra_nn::attention::{AnyAttentionConfig, NAMES};
 use tra_nn::{Decoder, DecoderConfig};
 
-/// Default settings of every mechanism, and those of the rivals with QK-norm on.
+/// Every mechanism with its default settings, but for learned positions up to 2,000, and those of the rivals with QK-norm on.
 pub fn mechanisms() -> Vec<AnyAttentionConfig> {
     let mut all: Vec<_> =
         NAMES.iter().map(|(name, _)| AnyAttentionConfig::by_name(name).unwrap()).collect();
@@ -15,7 +15,19 @@ pub fn mechanisms() -> Vec<AnyAttentionConfig> {
         let json = format!(r#"{{"name": "{name}", "qk_norm": true}}"#);
         all.push(serde_json::from_str(&json).unwrap());
     }
+    for attention in &mut all {
+        // Enough for every test.
+        if let AnyAttentionConfig::Learned(learned) = attention {
+            learned.count = 2000;
+        }
+    }
     all
+}
+
+/// A small decoder in which nothing is a power of two: three heads of 5, or four where they work in pairs.
+pub fn odd_sizes(vocab: usize, layers: usize, attention: AnyAttentionConfig) -> DecoderConfig {
+    let heads = if attention.name() == "differential" { 4 } else { 3 };
+    DecoderConfig::new(vocab, layers, 5 * heads, heads).with_attention(attention)
 }
 
 /// A decoder whose weights are large enough that every part of it matters: the published start is

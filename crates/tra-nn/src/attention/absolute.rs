@@ -1,0 +1,123 @@
+//! Absolute positions: dense attention, with position known from the embedding alone.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::rope::check_theta;
+use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
+use crate::error::ConfigError;
+use crate::init::WeightInit;
+use crate::positions::Positions;
+
+/// Settings of [`Sinusoidal`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SinusoidalConfig {
+    /// Base of the wavelengths.
+    pub theta: f64,
+    /// Normalise queries and keys as TRA does.
+    pub qk_norm: bool,
+}
+
+impl Default for SinusoidalConfig {
+    fn default() -> Self {
+        Self { theta: 10_000.0, qk_norm: false }
+    }
+}
+
+/// Settings of [`Learned`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnedConfig {
+    /// How many positions there are; no sequence can have more tokens.
+    pub count: usize,
+    /// Normalise queries and keys as TRA does.
+    pub qk_norm: bool,
+}
+
+impl Default for LearnedConfig {
+    fn default() -> Self {
+        Self { count: 512, qk_norm: false }
+    }
+}
+
+impl AttentionConfig for SinusoidalConfig {
+    type Attention = Sinusoidal;
+
+    fn init(&self, _: HeadSizes, _: &WeightInit) -> Sinusoidal {
+        Sinusoidal {}
+    }
+
+    fn qk_norm(&self) -> bool {
+        self.qk_norm
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
+    fn positions(&self) -> Option<Positions> {
+        Some(Positions::Sinusoidal { theta: self.theta })
+    }
+
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
+        check_theta("sinusoidal", self.theta)
+    }
+}
+
+impl AttentionConfig for LearnedConfig {
+    type Attention = Learned;
+
+    fn init(&self, _: HeadSizes, _: &WeightInit) -> Learned {
+        Learned {}
+    }
+
+    fn qk_norm(&self) -> bool {
+        self.qk_norm
+    }
+
+    fn has_kernel(&self) -> bool {
+        true
+    }
+
+    fn positions(&self) -> Option<Positions> {
+        Some(Positions::Learned { count: self.count })
+    }
+
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
+        match self.count {
+            0 => Err(ConfigError::Mechanism {
+                mechanism: "learned",
+                reason: "count must be at least 1".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `softmax(q . k / sqrt(e))`; the decoder adds waves of the position to the embedding (Vaswani et
+/// al. 2017).
+#[derive(Module, Debug)]
+pub struct Sinusoidal {}
+
+/// `softmax(q . k / sqrt(e))`; the decoder adds a learned vector of the position to the embedding.
+#[derive(Module, Debug)]
+pub struct Learned {}
+
+impl Attention for Sinusoidal {
+    fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4> {
+        attend(heads, context)
+    }
+}
+
+impl Attention for Learned {
+    fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4> {
+        attend(heads, context)
+    }
+}
+
+fn attend(heads: Heads, mut context: Context<'_>) -> Tensor<4> {
+    let (k, v) = context.extend(heads.k, heads.v);
+    context.dense([heads.q, k, v])
+}

@@ -1,0 +1,77 @@
+//! Absolute positions, added to the embedding.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Tensor, TensorData};
+
+use crate::decoder::EMBEDDING_BOUND;
+use crate::init::WeightInit;
+
+/// Which vectors positions have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Positions {
+    /// Sines and cosines of wavelengths up to this times 2 pi; there is no last position.
+    Sinusoidal {
+        /// Base of the wavelengths.
+        theta: f64,
+    },
+    /// A table of learned vectors.
+    Learned {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+/// What a decoder adds to the embedding at every position.
+#[derive(Module, Debug)]
+pub struct Position {
+    /// `learned`: the vectors, `[count, width]`. `sinusoidal`: one number, the size of the waves. It is
+    /// learned too: embeddings begin a hundred times smaller than a wave and grow in training.
+    pub weight: Param<Tensor<2>>,
+    #[module(skip)]
+    positions: Positions,
+}
+
+impl Position {
+    pub(crate) fn new(positions: Positions, width: usize, init: &WeightInit) -> Self {
+        let init = init.scope("position");
+        let weight = match positions {
+            Positions::Learned { count } => init.uniform("weight", [count, width], EMBEDDING_BOUND),
+            Positions::Sinusoidal { .. } => init.constant([1, 1], EMBEDDING_BOUND),
+        };
+        Self { weight, positions }
+    }
+
+    /// Adds the positions from `past` on to `x`, `[batch, length, width]`.
+    ///
+    /// # Panics
+    /// Past the end of a learned table: ask [`check_length`](crate::DecoderConfig::check_length) before.
+    pub(crate) fn add(&self, x: Tensor<3>, past: usize) -> Tensor<3> {
+        let [_, length, width] = x.dims();
+        let vectors = match self.positions {
+            Positions::Learned { count } => {
+                let end = past + length;
+                assert!(end <= count, "there are {count} learned positions, and no {end}th");
+                self.weight.val().narrow(0, past, length)
+            }
+            Positions::Sinusoidal { theta } => {
+                let waves = TensorData::new(waves(theta, past, length, width), [length, width]);
+                Tensor::from_data(waves, (&x.device(), x.dtype())) * self.weight.val()
+            }
+        };
+        x + vectors.unsqueeze_dim(0)
+    }
+}
+
+/// Dimension `2t` of position `i` holds `sin(i theta^(-2t/width))`, dimension `2t + 1` the cosine.
+fn waves(theta: f64, past: usize, length: usize, width: usize) -> Vec<f64> {
+    let rates: Vec<f64> =
+        (0..width).map(|d| theta.powf(-((d - d % 2) as f64) / width as f64)).collect();
+    let wave = |i: usize, d: usize| {
+        let angle = i as f64 * rates[d];
+        if d % 2 == 0 { angle.sin() } else { angle.cos() }
+    };
+    (past..past + length)
+        .flat_map(|i| (0..width).map(move |d| (i, d)))
+        .map(|(i, d)| wave(i, d))
+        .collect()
+}
