@@ -10,6 +10,7 @@ mod generate;
 mod model;
 mod perplexity;
 mod report;
+mod reproduce;
 mod show;
 mod sweep;
 mod tasks;
@@ -37,6 +38,7 @@ enum Command {
     Perplexity(perplexity::Args),
     Generate(generate::Args),
     Report(report::Args),
+    Reproduce(reproduce::Args),
     Sweep(sweep::Args),
     Tasks(tasks::TasksArgs),
     Sample(tasks::SampleArgs),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Report(args) => report::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Tasks(args) => tasks::tasks(args),
         Command::Sample(args) => tasks::sample(args),

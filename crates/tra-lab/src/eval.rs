@@ -198,7 +198,7 @@ mod tests {
     use crate::loss::cross_entropy;
     use burn::tensor::Device;
     use tra_nn::DecoderConfig;
-    use tra_nn::attention::{AnyAttentionConfig, NAMES};
+    use tra_nn::attention::{AnyAttentionConfig, LearnedConfig, NAMES};
     use tra_tasks::TaskConfig;
 
     fn flipflop() -> Box<dyn Task> {
@@ -213,7 +213,10 @@ mod tests {
         let samples = (0..2).map(|i| draw(task.as_ref(), "iid", (1200, 1200), 1, i).unwrap());
         let batch = Batch::new(samples.collect());
         for (name, _) in NAMES {
-            let attention = AnyAttentionConfig::by_name(name).unwrap();
+            let attention = match AnyAttentionConfig::by_name(name).unwrap() {
+                AnyAttentionConfig::Learned(c) => LearnedConfig { count: 1200, ..c }.into(),
+                other => other,
+            };
             let config = DecoderConfig::new(6, 1, 8, 2).with_attention(attention);
             let decoder = config.init_seeded(1, &device).unwrap();
             let pieces = answers(&decoder, &batch);
@@ -224,6 +227,21 @@ mod tests {
             let whole = f64::from(sum.into_scalar::<f32>()) / count as f64;
             assert!((mean - whole).abs() < 1e-4, "{name}: {mean} {whole}");
         }
+    }
+
+    #[test]
+    fn more_tokens_than_learned_positions_are_an_error() {
+        let learned = LearnedConfig { count: 100, ..LearnedConfig::default() };
+        let config = DecoderConfig::new(6, 1, 8, 2).with_attention(learned);
+        let decoder = config.init_seeded(1, &Device::flex()).unwrap();
+        let ask = |length| {
+            let lengths = Lengths { from: length, to: length };
+            let question = Question { split: "iid".into(), lengths, sequences: 2, seed: 1 };
+            evaluate(&decoder, flipflop().as_ref(), &question, |_| {})
+        };
+        assert!(ask(100).is_ok());
+        let error = ask(102).unwrap_err().to_string();
+        assert!(error.contains("102 tokens") && error.contains("100 positions"), "{error}");
     }
 
     /// Counts against a model that always says the same.

@@ -135,9 +135,10 @@ fn picture(
     let host = |t: Option<Tensor<4>>| -> Vec<f32> {
         t.map(|t| t.into_data_as::<f32>().iter::<f32>().collect()).unwrap_or_default()
     };
-    let heads = decoder.config().heads;
     let layers = probe.layers.into_iter().map(|layer| {
         let keep = host(layer.keep.map(|keep| keep.float()));
+        // A mechanism may compute more softmaxes than it has heads.
+        let heads = layer.weights.as_ref().map_or(0, |weights| weights.dims()[1]);
         let count = match layer.count {
             Some(count) => host(Some(count)),
             None => vec![0.0; heads * size],

@@ -24,6 +24,7 @@ pub mod optimizer;
 pub mod perplexity;
 pub mod records;
 pub mod report;
+pub mod reproduce;
 pub mod run_dir;
 pub mod schedule;
 pub mod sweep;

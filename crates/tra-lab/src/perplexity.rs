@@ -82,7 +82,7 @@ pub fn losses(
     windows: Windows,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<(f64, usize)>, LabError> {
-    decoder.config().check_length(windows.window).map_err(tra_nn::Error::from)?;
+    decoder.config().check_length(windows.window.min(tokens.len())).map_err(tra_nn::Error::from)?;
     let decoder = decoder.valid();
     let all = windows.over(tokens.len());
     let mut found = Vec::with_capacity(tokens.len());

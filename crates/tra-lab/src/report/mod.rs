@@ -14,7 +14,7 @@ mod scores;
 mod series;
 mod summary;
 mod table;
-mod text;
+pub(crate) mod text;
 mod training;
 mod windows;
 

@@ -7,7 +7,7 @@ use tra_nn::ops::rms_normalise;
 use tra_nn::{DropoutPlacement, LayerPass, LayerProbe, Mismatch, Pair};
 
 use super::compare::{Check, Tolerance};
-use super::{NEAR, NearThreshold, Verdict, VerifyError, has_kernel};
+use super::{NEAR, NearThreshold, Verdict, VerifyError, has_kernel, host};
 
 pub(super) fn verify(
     file: &TensorFile,
@@ -16,14 +16,7 @@ pub(super) fn verify(
 ) -> Result<Verdict, VerifyError> {
     let shape = check(file)?;
     let [batch, heads, length, dim] = shape;
-    let eps = match file.metadata.get("qk_norm_eps") {
-        None => 1e-6,
-        Some(text) => text.parse().map_err(|_| VerifyError::Metadata {
-            path: file.path.clone(),
-            key: "qk_norm_eps",
-            text: text.clone(),
-        })?,
-    };
+    let eps = qk_norm_eps(file)?;
     let recorded = |name: &str| file.tensors[name].as_floats().unwrap_or_default();
     let recorded_keep: Vec<bool> =
         file.tensors["keep"].as_ints().unwrap_or_default().iter().map(|k| *k != 0).collect();
@@ -73,6 +66,16 @@ pub(super) fn verify(
         ),
         near_threshold: NearThreshold { pairs: near.len(), followed },
         tensors,
+    })
+}
+
+/// What stands inside the root of the norm of queries and keys.
+pub(super) fn qk_norm_eps(file: &TensorFile) -> Result<f64, VerifyError> {
+    let Some(text) = file.metadata.get("qk_norm_eps") else { return Ok(1e-6) };
+    text.parse().map_err(|_| VerifyError::Metadata {
+        path: file.path.clone(),
+        key: "qk_norm_eps",
+        text: text.clone(),
     })
 }
 
@@ -198,8 +201,4 @@ fn compute(
         ],
         near: probe.near,
     }
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data_as::<f32>().iter::<f32>().collect()
 }

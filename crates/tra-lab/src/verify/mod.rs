@@ -1,9 +1,10 @@
 //! Is a recorded model the same model here?
 //!
 //! A recording is a safetensors file of what another implementation was given and what it
-//! computed. There are two kinds: one attention operation (`q`, `k`, `v`, `gate`, …), and a whole
-//! decoder (`tokens`, its parameters, `logits`, `loss`, `grad.…`). [`verify`] computes everything
-//! anew and compares.
+//! computed. There are three kinds: one operation of TRA (`q`, `k`, `v`, `gate`, …), one of any other
+//! mechanism (`q`, `k`, `v`, its parameters, and its name in the metadata), and a whole decoder
+//! (`tokens`, its parameters, `logits`, `loss`, `grad.…`). [`verify`] computes everything anew and
+//! compares.
 //!
 //! A score within rounding of 0 may be kept by one implementation and dropped by another. Such
 //! near-threshold pairs are counted apart and made to fall as they fell in the recording, so that
@@ -12,10 +13,11 @@
 mod attention;
 mod compare;
 mod model;
+mod rival;
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use serde::Serialize;
 use tra_nn::checkpoint::TensorFile;
 use tra_nn::{CheckpointError, Error as NnError, Mismatch, TokenError};
@@ -64,7 +66,7 @@ pub enum VerifyError {
     /// The file or the model in it.
     #[error("{0}")]
     Model(#[from] NnError),
-    /// Neither kind of recording.
+    /// No kind of recording.
     #[error(
         "{path}: not a recording: it has neither \"tokens\" (a decoder) nor \"q\" (one attention)",
         path = .0.display()
@@ -99,6 +101,11 @@ impl VerifyError {
         let reason = CheckpointError::from(wrong);
         NnError::Checkpoint { path: path.into(), reason }.into()
     }
+
+    fn bad_config(path: &Path, reason: String) -> Self {
+        let reason = CheckpointError::BadConfig(reason);
+        NnError::Checkpoint { path: path.into(), reason }.into()
+    }
 }
 
 impl From<TokenError> for VerifyError {
@@ -109,18 +116,25 @@ impl From<TokenError> for VerifyError {
 
 /// Whether attention on this device has a kernel, beside its composition of plain operations.
 fn has_kernel(device: &Device) -> bool {
-    tra_nn::fused::usable(&burn::tensor::Tensor::<1>::zeros([1], device))
+    tra_nn::fused::usable(&Tensor::<1>::zeros([1], device))
+}
+
+fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data_as::<f32>().iter::<f32>().collect()
 }
 
 /// Recomputes what is recorded in a file, on `device`, and compares.
 pub fn verify(path: &Path, tolerance: Tolerance, device: &Device) -> Result<Verdict, VerifyError> {
     let file = TensorFile::read(path)?;
     let device = device.clone().autodiff();
+    let is_rival = file.metadata.get("attention").is_some_and(|name| name != "tra");
     if file.tensors.contains_key("tokens") {
         model::verify(file, tolerance, &device)
-    } else if file.tensors.contains_key("q") {
-        attention::verify(&file, tolerance, &device)
-    } else {
+    } else if !file.tensors.contains_key("q") {
         Err(VerifyError::NotARecording(path.into()))
+    } else if is_rival {
+        rival::verify(&file, tolerance, &device)
+    } else {
+        attention::verify(&file, tolerance, &device)
     }
 }

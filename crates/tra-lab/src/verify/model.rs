@@ -8,7 +8,7 @@ use tra_nn::{Decoder, Mismatch, Pair, Pass, Probe, TokenError};
 use tra_tasks::flipflop::after_reads;
 
 use super::compare::{Check, Tolerance};
-use super::{NEAR, NearThreshold, Verdict, VerifyError, has_kernel};
+use super::{NEAR, NearThreshold, Verdict, VerifyError, has_kernel, host};
 use crate::loss::cross_entropy;
 
 /// Which tokens count in the loss.
@@ -279,8 +279,4 @@ impl Run<'_> {
         let both = all[at..at + vocab].iter().zip(&recorded[at..at + vocab]);
         both.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
     }
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data_as::<f32>().iter::<f32>().collect()
 }

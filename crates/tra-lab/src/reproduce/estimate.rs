@@ -1,0 +1,103 @@
+//! How long an experiment will take, by trying it: a few steps and passes of every model.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use burn::tensor::Device;
+use tra_nn::Pass;
+use tra_tasks::draw;
+
+use super::Trial;
+use crate::batch::Batch;
+use crate::error::LabError;
+use crate::run_dir::RunDir;
+use crate::train::forecast;
+
+/// What is left to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Runs that are not trained to their end.
+    pub runs: usize,
+    /// Seconds to train them.
+    pub training: f64,
+    /// Seconds to test them, if every length is tested.
+    pub testing: f64,
+}
+
+/// Lengths in tokens at which a pass is tried; time grows with the length and with its square.
+const TRIED: [usize; 2] = [512, 2048];
+
+/// Seconds of a training step, and of a pass: for a token, and for a pair of tokens.
+#[derive(Clone, Copy)]
+struct Speed {
+    step: f64,
+    token: f64,
+    pair: f64,
+}
+
+/// Tries every model that has something left to do. `tell` hears its name.
+pub fn estimate(
+    trials: &[Trial],
+    device: &Device,
+    mut tell: impl FnMut(&str),
+) -> Result<Estimate, LabError> {
+    let mut speeds: BTreeMap<(&str, &str), Speed> = BTreeMap::new();
+    let mut estimate = Estimate::default();
+    for trial in trials {
+        let config = &trial.cell.config;
+        let done = match RunDir::open(&trial.cell.path) {
+            Ok(run) => run.position()?.map_or(0, |position| position.step),
+            Err(_) => 0,
+        };
+        if done >= config.steps {
+            continue;
+        }
+        let key = (trial.task.as_str(), trial.model.as_str());
+        let speed = match speeds.get(&key) {
+            Some(speed) => *speed,
+            None => {
+                tell(&format!("{} {}", trial.task, trial.model));
+                let speed = measure(trial, device)?;
+                speeds.insert(key, speed);
+                speed
+            }
+        };
+        estimate.runs += 1;
+        estimate.training += speed.step * (config.steps - done) as f64;
+        let task = config.task.build()?;
+        for question in &trial.tests {
+            let middle = (question.lengths.from + question.lengths.to) / 2;
+            let middle =
+                if task.check_length(middle).is_ok() { middle } else { question.lengths.to };
+            let sample = draw(task.as_ref(), &question.split, (middle, middle), question.seed, 0)?;
+            let tokens = sample.tokens.len() as f64;
+            let pass = tokens * speed.token + tokens * tokens * speed.pair;
+            estimate.testing += question.sequences as f64 * pass;
+        }
+    }
+    Ok(estimate)
+}
+
+fn measure(trial: &Trial, device: &Device) -> Result<Speed, LabError> {
+    let config = &trial.cell.config;
+    let step = forecast(config, device, 3, |_| {})?.seconds_a_step;
+    let task = config.task.build()?;
+    let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
+    let mut seconds = [0.0; 2];
+    for (seconds, length) in seconds.iter_mut().zip(TRIED) {
+        let length = length.min(decoder.config().limit().unwrap_or(length));
+        let tokens = vec![vec![1; length]];
+        let batch = Batch { scored: vec![vec![false; length]], lengths: vec![length], tokens };
+        let pass = || {
+            let begin = Instant::now();
+            let tokens = batch.tensor(0, length, &decoder);
+            decoder.hidden(tokens, Pass::eval()).into_data();
+            begin.elapsed().as_secs_f64()
+        };
+        pass();
+        *seconds = pass() / length as f64;
+    }
+    let [short, long] = TRIED.map(|length| length as f64);
+    let pair = ((seconds[1] - seconds[0]) / (long - short)).max(0.0);
+    Ok(Speed { step, token: (seconds[0] - pair * short).max(0.0), pair })
+}

@@ -1,0 +1,368 @@
+//! An experiment of the paper: models x tasks x seeds, each trained and then tested, at one of two scales.
+//!
+//! A run of it is a folder like any other, and so is what is found in it: a test that is there is not
+//! made again. So an experiment that was cut goes on where it was, and ends with the same table.
+
+mod estimate;
+mod run;
+mod table;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::config::{Lengths, RunConfig};
+use crate::error::LabError;
+use crate::eval::Question;
+use crate::sweep::Cell;
+
+pub use estimate::{Estimate, estimate};
+pub use run::{Found, Results, found, test};
+pub use table::{summary, table};
+
+/// An experiment, as its file has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What stands above the table.
+    pub title: String,
+    /// Every run is made with each of them.
+    pub seeds: Vec<u64>,
+    /// The rows of the table.
+    #[serde(rename = "model")]
+    pub models: Vec<Model>,
+    /// What they learn.
+    #[serde(rename = "task")]
+    pub tasks: Vec<TaskEntry>,
+    /// What two cores do in about an hour.
+    pub quick: Scale,
+    /// The paper's own sizes, steps and batch.
+    pub paper: Scale,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// What it is called.
+    pub name: String,
+    /// The mechanism and its settings; missing: the mechanism of that name.
+    pub attention: Option<Table>,
+}
+
+/// Something to learn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskEntry {
+    /// What it is called.
+    pub name: String,
+    /// The task and its settings.
+    pub settings: Table,
+    /// Who learns it; none means every model.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Settings of its runs that are not those of the scale.
+    #[serde(default)]
+    pub quick: Table,
+    /// See `quick`.
+    #[serde(default)]
+    pub paper: Table,
+}
+
+/// How large an experiment is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scale {
+    /// Settings of every run, as in the config of a single one.
+    pub run: Table,
+    /// What trained models are tested on.
+    #[serde(rename = "test", default)]
+    pub tests: Vec<Test>,
+}
+
+/// A column of the table, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// The split.
+    pub split: String,
+    /// The lengths, ascending.
+    pub lengths: Vec<Lengths>,
+    /// Sequences at each length.
+    pub sequences: u64,
+    /// Who is tested so; none means every model.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Who is not.
+    #[serde(default)]
+    pub except: Vec<String>,
+    /// On which tasks; none means every task.
+    #[serde(default)]
+    pub tasks: Vec<String>,
+}
+
+/// Which of the two scales.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// About an hour on two cores.
+    #[default]
+    Quick,
+    /// The paper's own.
+    Paper,
+}
+
+impl Size {
+    /// What users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = [Self::Quick, Self::Paper].into_iter().find(|size| size.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no scale; there are quick and paper"))
+    }
+}
+
+/// One run of an experiment, and what it is tested on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The name of the task.
+    pub task: String,
+    /// The name of the model.
+    pub model: String,
+    /// How to train it.
+    pub cell: Cell,
+    /// How to test it, in this order.
+    pub tests: Vec<Question>,
+}
+
+/// What of an experiment is wanted; empty lists mean all.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Names of models.
+    pub models: Vec<String>,
+    /// Names of tasks.
+    pub tasks: Vec<String>,
+    /// Seeds, in place of the experiment's.
+    pub seeds: Vec<u64>,
+}
+
+impl Experiment {
+    /// Understands a file.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
+        toml::from_str(text).map_err(|e| LabError::config(path, &e))
+    }
+
+    /// The settings of a scale.
+    pub fn scale(&self, size: Size) -> &Scale {
+        match size {
+            Size::Quick => &self.quick,
+            Size::Paper => &self.paper,
+        }
+    }
+
+    /// All runs in a fixed order, every one of them checked: the first seed of every model, then the
+    /// second, so that a table with fewer seeds is there early.
+    pub fn trials(
+        &self,
+        size: Size,
+        selection: &Selection,
+        out: &Path,
+    ) -> Result<Vec<Trial>, LabError> {
+        self.check_names(size, selection)?;
+        let seeds = if selection.seeds.is_empty() { &self.seeds } else { &selection.seeds };
+        let wanted = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+        let mut trials = Vec::new();
+        for seed in seeds {
+            for task in self.tasks.iter().filter(|task| wanted(&selection.tasks, &task.name)) {
+                for model in &self.models {
+                    if wanted(&selection.models, &model.name) && wanted(&task.models, &model.name) {
+                        trials.push(self.trial(size, task, model, *seed, out)?);
+                    }
+                }
+            }
+        }
+        Ok(trials)
+    }
+
+    fn trial(
+        &self,
+        size: Size,
+        task: &TaskEntry,
+        model: &Model,
+        seed: u64,
+        out: &Path,
+    ) -> Result<Trial, LabError> {
+        let scale = self.scale(size);
+        let mut run = scale.run.clone();
+        merge(&mut run, if size == Size::Quick { &task.quick } else { &task.paper });
+        let mut attention = model.attention.clone().unwrap_or_default();
+        attention.entry("name").or_insert_with(|| Value::from(model.name.as_str()));
+        let mut parts = Table::new();
+        parts.insert("task".into(), Value::Table(task.settings.clone()));
+        parts.insert("seed".into(), Value::from(i64::try_from(seed).unwrap_or(i64::MAX)));
+        let attention = Table::from_iter([("attention".to_string(), Value::Table(attention))]);
+        parts.insert("model".into(), Value::Table(attention));
+        merge(&mut run, &parts);
+        let config = RunConfig::from_table(run, Vec::new(), &[], None)?;
+        let applies = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+        let tests = scale.tests.iter().filter(|test| {
+            applies(&test.models, &model.name)
+                && !test.except.contains(&model.name)
+                && applies(&test.tasks, &task.name)
+        });
+        let question = |test: &Test, lengths: &Lengths| Question {
+            split: test.split.clone(),
+            lengths: *lengths,
+            sequences: test.sequences,
+            seed,
+        };
+        let tests: Vec<Question> = tests
+            .flat_map(|test| test.lengths.iter().map(move |lengths| question(test, lengths)))
+            .collect();
+        for question in &tests {
+            config.task.split(&question.split)?;
+        }
+        let path = out.join(format!("{}-{}-s{seed}", task.name, model.name));
+        let (task, model) = (task.name.clone(), model.name.clone());
+        Ok(Trial { task, model, cell: Cell { path, config }, tests })
+    }
+
+    /// Every name that is used must be there, and none twice.
+    fn check_names(&self, size: Size, selection: &Selection) -> Result<(), LabError> {
+        let models: Vec<&String> = self.models.iter().map(|model| &model.name).collect();
+        let tasks: Vec<&String> = self.tasks.iter().map(|task| &task.name).collect();
+        for (kind, names) in [("model", &models), ("task", &tasks)] {
+            if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+                return Err(LabError::Setting(format!("two {kind}s have one name")));
+            }
+        }
+        let tests = &self.scale(size).tests;
+        let used_models = self.tasks.iter().flat_map(|task| &task.models);
+        let used_models =
+            used_models.chain(tests.iter().flat_map(|test| test.models.iter().chain(&test.except)));
+        let used_tasks = tests.iter().flat_map(|test| &test.tasks);
+        known("model", &models, used_models.chain(&selection.models))?;
+        known("task", &tasks, used_tasks.chain(&selection.tasks))
+    }
+}
+
+/// Says so if a name is used that is not among the known ones.
+fn known<'a>(
+    kind: &str,
+    names: &[&String],
+    mut used: impl Iterator<Item = &'a String>,
+) -> Result<(), LabError> {
+    let Some(name) = used.find(|name| !names.contains(name)) else { return Ok(()) };
+    let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+    Err(LabError::Setting(format!("no {kind} {name:?}; there are {}", all.join(", "))))
+}
+
+/// Puts what is in `over` into `table`, table by table.
+fn merge(table: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (table.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(value)) => merge(below, value),
+            _ => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "
+title = 'Two tasks'
+seeds = [1, 2]
+[[model]]
+name = 'tra'
+[[model]]
+name = 'rope-qk'
+attention = { name = 'rope', qk_norm = true }
+[[task]]
+name = 'unique'
+settings = { name = 'copy-unique', alphabet = 40 }
+[[task]]
+name = 'letters'
+settings = { name = 'copy', alphabet = 26 }
+models = ['tra']
+quick = { steps = 9, model = { dropout = 0.5 } }
+[quick.run]
+steps = 5
+length = '1..6'
+model = { size = 'tiny' }
+[[quick.test]]
+split = 'iid'
+lengths = ['1..6', 8]
+sequences = 3
+[[quick.test]]
+split = '51-100'
+lengths = [20]
+sequences = 2
+models = ['tra']
+tasks = ['letters']
+[paper.run]
+steps = 50
+";
+
+    fn experiment(text: &str) -> Experiment {
+        Experiment::parse(text, Path::new("x.toml")).unwrap()
+    }
+
+    #[test]
+    fn trials_are_those_of_the_file() {
+        let file = experiment(FILE);
+        let all = |selection: &Selection| file.trials(Size::Quick, selection, Path::new("o"));
+        let trials = all(&Selection::default()).unwrap();
+        let names: Vec<_> = trials.iter().map(|t| t.cell.path.display().to_string()).collect();
+        assert_eq!(names[..3], ["o/unique-tra-s1", "o/unique-rope-qk-s1", "o/letters-tra-s1"]);
+        assert_eq!(names.len(), 6);
+        let (first, rope, letters) = (&trials[0], &trials[1], &trials[2]);
+        assert_eq!((first.cell.config.steps, letters.cell.config.steps), (5, 9));
+        assert_eq!(letters.cell.config.model.dropout, 0.5);
+        assert_eq!(letters.cell.config.model.size.as_deref(), Some("tiny"));
+        assert!(format!("{:?}", rope.cell.config.model.attention).contains("qk_norm: true"));
+        assert_eq!((first.tests.len(), letters.tests.len()), (2, 3));
+        assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
+        assert_eq!(trials[4].tests[0].seed, 2);
+        let some = Selection { models: vec!["tra".into()], seeds: vec![7], ..Default::default() };
+        assert_eq!(all(&some).unwrap().len(), 2);
+        assert_eq!(
+            file.trials(Size::Paper, &some, Path::new("o")).unwrap()[0].cell.config.steps,
+            50
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_before_anything_runs() {
+        for (from, to, part) in [
+            ("models = ['tra']\ntasks", "models = ['trra']\ntasks", "trra"),
+            ("tasks = ['letters']", "tasks = ['letter']", "letter"),
+            ("split = 'iid'", "split = 'idd'", "idd"),
+            ("steps = 5", "stepz = 5", "stepz"),
+            ("name = 'rope-qk'", "name = 'tra'", "one name"),
+        ] {
+            assert!(FILE.contains(from));
+            let file = experiment(&FILE.replacen(from, to, 1));
+            let error = file.trials(Size::Quick, &Selection::default(), Path::new("o"));
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+        }
+        let nobody = Selection { models: vec!["fox".into()], ..Default::default() };
+        let error = experiment(FILE).trials(Size::Quick, &nobody, Path::new("o")).unwrap_err();
+        assert!(error.to_string().contains("there are tra, rope-qk"), "{error}");
+        assert!(Experiment::parse("title = 'x'\nseedz = []", Path::new("x")).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! The table of an experiment: a row for every model, a column for every split and length.
+
+use super::Found;
+use crate::records::EvalResult;
+use crate::report::text::whole;
+
+/// Columns that fit on a line of 80.
+const COLUMNS: usize = 7;
+
+type Column = (String, usize, usize);
+
+/// Share of sequences that are fully right, then of answers that are wrong, in percent: the mean over seeds,
+/// and the deviation where they differ. A dash: not tested, as no sequence was right at a shorter length, or
+/// as the model has no such positions.
+pub fn table(found: &[Found]) -> String {
+    let (mut rows, mut columns): (Vec<(&str, &str)>, Vec<Column>) = (Vec::new(), Vec::new());
+    for run in found {
+        let row = (run.task.as_str(), run.model.as_str());
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+        for column in run.results.iter().map(key) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+    }
+    // The same tests may stand in another order for another task.
+    rows.sort_by_key(|(task, _)| found.iter().position(|run| run.task == *task));
+    let seeds = seeds(found);
+    let parts: [(&str, fn(&EvalResult) -> f64); 2] = [
+        ("sequences with every answer right", |r| r.exact_match),
+        ("answers that are wrong", |r| r.token_error),
+    ];
+    let mut text = String::new();
+    for (what, value) in parts {
+        text += &format!("{what}, %; mean of {seeds}\n");
+        for columns in columns.chunks(COLUMNS) {
+            text += &block(found, &rows, columns, value);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn seeds(found: &[Found]) -> String {
+    let mut seeds: Vec<u64> = found.iter().map(|run| run.seed).collect();
+    seeds.sort();
+    seeds.dedup();
+    match seeds.len() {
+        1 => format!("seed {}", seeds[0]),
+        n => format!("{n} seeds"),
+    }
+}
+
+fn key(result: &EvalResult) -> Column {
+    (result.split.clone(), result.shortest, result.length)
+}
+
+fn block(
+    found: &[Found],
+    rows: &[(&str, &str)],
+    columns: &[Column],
+    value: fn(&EvalResult) -> f64,
+) -> String {
+    let several = rows.iter().any(|(task, _)| *task != rows[0].0);
+    let label = |(task, model): &(&str, &str)| match several {
+        true => format!("{task} {model}"),
+        false => model.to_string(),
+    };
+    let widest = rows.iter().map(|row| label(row).len()).max().unwrap_or(0).max(6);
+    let mut text = " ".repeat(widest);
+    for (split, ..) in columns {
+        text += &format!(" {split:>8}");
+    }
+    text += &format!("\n{:widest$}", "length");
+    for (_, from, to) in columns {
+        let lengths = match from == to {
+            true => whole(*to as u64),
+            false => format!("{from}-{to}"),
+        };
+        text += &format!(" {lengths:>8}");
+    }
+    text.push('\n');
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 && several && rows[index - 1].0 != row.0 {
+            text.push('\n');
+        }
+        text += &format!("{:widest$}", label(row));
+        for column in columns {
+            let runs = found.iter().filter(|run| (run.task.as_str(), run.model.as_str()) == *row);
+            let results = runs.flat_map(|run| run.results.iter().find(|r| key(r) == *column));
+            let values: Vec<f64> = results.map(|r| 100.0 * value(r)).collect();
+            text += &format!(" {:>8}", mean_and_deviation(&values));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `99.8±0.4`; 100 and 0 are said only where it is all or nothing.
+fn mean_and_deviation(values: &[f64]) -> String {
+    if values.is_empty() {
+        return "-".into();
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let shown = |digits: usize| format!("{mean:.digits$}");
+    let exact = |text: &String| {
+        let number: f64 = text.parse().unwrap_or(f64::NAN);
+        (number != 100.0 || mean == 100.0) && (number != 0.0 || mean == 0.0)
+    };
+    let text = [1, 2, 3, 4].map(shown).into_iter().find(exact).unwrap_or_else(|| shown(5));
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    match variance.sqrt() {
+        deviation if deviation < 0.05 || text.len() > 5 => text,
+        deviation if deviation < 10.0 && text.len() < 5 => format!("{text}±{deviation:.1}"),
+        deviation => format!("{text}±{deviation:.0}"),
+    }
+}
+
+/// How much the first model was tested, and how much of it was right.
+pub fn summary(found: &[Found]) -> String {
+    let Some(first) = found.first() else { return String::new() };
+    let of: Vec<&Found> = found.iter().filter(|run| run.model == first.model).collect();
+    let all: Vec<&EvalResult> = of.iter().flat_map(|run| &run.results).collect();
+    let sequences: u64 = all.iter().map(|r| r.sequences).sum();
+    let answers: u64 = all.iter().map(|r| r.scored).sum();
+    let wrong: f64 = all.iter().map(|r| r.token_error * r.scored as f64).sum();
+    let short: Vec<&&EvalResult> = all.iter().filter(|r| r.exact_match < 1.0).collect();
+    let verdict = match short.len() {
+        0 => "100.0% on every test and seed".to_string(),
+        n => format!("short of 100% in {n} of {} results", all.len()),
+    };
+    format!(
+        "{}: {verdict}; {} sequences with {} answers, {} of them wrong, in {} runs\n",
+        first.model,
+        whole(sequences),
+        whole(answers),
+        whole(wrong.round() as u64),
+        of.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+
+    fn result(split: &str, length: usize, exact_match: f64) -> EvalResult {
+        EvalResult {
+            split: split.into(),
+            length,
+            shortest: length,
+            sequences: 1000,
+            exact_match,
+            exact_match_interval: [0.0, 1.0],
+            scored: 5000,
+            token_error: (1.0 - exact_match) / 5.0,
+            token_error_interval: [0.0, 1.0],
+            loss: 0.0,
+            loss_interval: [0.0, 0.0],
+        }
+    }
+
+    fn run(model: &str, seed: u64, results: Vec<EvalResult>) -> Found {
+        let (task, model, settings) = ("flipflop".into(), model.into(), RunConfig::default());
+        Found { task, model, seed, settings, step: 100, results }
+    }
+
+    #[test]
+    fn a_table_reads_as_it_should() {
+        let found = [
+            run("tra", 1, vec![result("iid", 512, 1.0), result("iid", 65_536, 1.0)]),
+            run("rope", 1, vec![result("iid", 512, 0.9)]),
+            run("tra", 2, vec![result("iid", 512, 1.0), result("iid", 65_536, 1.0)]),
+            run("rope", 2, vec![result("iid", 512, 0.8)]),
+        ];
+        let expected = "\
+sequences with every answer right, %; mean of 2 seeds
+            iid      iid
+length      512   65,536
+tra       100.0    100.0
+rope   85.0±7.1        -
+
+answers that are wrong, %; mean of 2 seeds
+            iid      iid
+length      512   65,536
+tra         0.0      0.0
+rope    3.0±1.4        -
+
+";
+        assert_eq!(table(&found), expected);
+        assert_eq!(
+            summary(&found),
+            "tra: 100.0% on every test and seed; 4,000 sequences with 20,000 answers, 0 of them \
+             wrong, in 2 runs\n"
+        );
+        assert!(summary(&found[1..2]).contains("short of 100% in 1 of 1"));
+        assert_eq!(summary(&[]), "");
+    }
+
+    #[test]
+    fn many_columns_are_broken_and_nothing_is_wider_than_80() {
+        let results = (0..9).map(|i| result("sparse", 1000 << i, 0.5 + f64::from(i) / 20.0));
+        let results: Vec<_> = results.collect();
+        let mut found =
+            vec![run("tra-threshold", 1, results.clone()), run("tra-threshold", 2, results)];
+        found[1].results.iter_mut().for_each(|r| r.exact_match *= 0.37);
+        let text = table(&found);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.matches("tra-threshold").count(), 4);
+    }
+
+    #[test]
+    fn all_and_nothing_are_said_only_where_they_are_true() {
+        assert_eq!(mean_and_deviation(&[100.0, 99.98]), "99.99");
+        assert_eq!(mean_and_deviation(&[0.0, 0.002]), "0.001");
+        assert_eq!(mean_and_deviation(&[12.0, 60.0]), "36.0±34");
+        assert_eq!(mean_and_deviation(&[99.0, 100.0]), "99.5±0.7");
+    }
+}
