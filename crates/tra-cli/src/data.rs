@@ -176,25 +176,36 @@ fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
 }
 
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
-    if !(257..=1 << 20).contains(&args.vocab) {
-        bail!("--vocab {}: a tokenizer has 257 tokens at least and 1,048,576 at most", args.vocab);
-    }
-    let corpus = Corpus::find(&args.text, Part::Train)?;
+    let vocab = learn_tokenizer(&args.text, args.vocab, &args.out)?;
     let out = args.out.display();
-    let same = |file: &PathBuf| file.canonicalize().ok() == args.out.canonicalize().ok();
-    if args.out.exists() && corpus.files().iter().any(same) {
+    show::print(&format!("{out}: {} tokens\n", show::thousands(vocab as u64)))?;
+    if vocab < args.vocab {
+        show::warn(format!("the text has no more pairs that occur twice: {vocab} tokens it is"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Learns a tokenizer from the training part of a text and writes it; how many tokens it has.
+pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
+    if !(257..=1 << 20).contains(&vocab) {
+        bail!("--vocab {vocab}: a tokenizer has 257 tokens at least and 1,048,576 at most");
+    }
+    let corpus = Corpus::find(text, Part::Train)?;
+    let out = to.display();
+    let same = |file: &PathBuf| file.canonicalize().ok() == to.canonicalize().ok();
+    if to.exists() && corpus.files().iter().any(same) {
         bail!("{out} is the text itself: choose another --out");
     }
     // Beside its place, and now: learning takes a while, to find out then that it cannot be kept.
     let beside = PathBuf::from(format!("{out}.partial"));
     std::fs::write(&beside, "").with_context(|| format!("cannot write {out}"))?;
-    let spinner = show::spinner(format!("learning from {}", show::file_name(&args.text)));
+    let spinner = show::spinner(format!("learning from {}", show::file_name(text)));
     // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
     // text may be larger than memory.
     let (sender, receiver) = sync_channel::<String>(1 << 10);
     let learned = thread::scope(|scope| {
         let reader = scope.spawn(move || corpus.files().iter().try_for_each(|f| lines(f, &sender)));
-        let learned = Tokenizer::learn(receiver.into_iter(), args.vocab);
+        let learned = Tokenizer::learn(receiver.into_iter(), vocab);
         match reader.join() {
             Ok(read) => read.and(learned),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -203,11 +214,7 @@ fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
     spinner.finish_and_clear();
     let json = learned.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
     let vocab = Tokenizer::from_record(&json)?.vocab();
-    let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, &args.out));
+    let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, to));
     written.with_context(|| format!("cannot write {out}"))?;
-    show::print(&format!("{out}: {} tokens\n", show::thousands(vocab as u64)))?;
-    if vocab < args.vocab {
-        show::warn(format!("the text has no more pairs that occur twice: {vocab} tokens it is"));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(vocab)
 }

@@ -1,10 +1,11 @@
 //! `tra perplexity`: how a language model fares as its window grows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use tra_lab::gather::Shown;
+use tra_lab::language::LanguageModel;
 use tra_lab::perplexity::{Windows, change, losses, summarise};
 use tra_lab::records::{Perplexity, Protocol};
 use tra_lab::run_dir::RunDir;
@@ -70,15 +71,33 @@ pub fn run(args: Args) -> Result<ExitCode> {
         bail!("--stride is for --protocol sliding; windows of chunk do not overlap");
     }
     let model = args.model.open()?;
-    let corpus = Corpus::find(&args.text, Part::Test)?;
+    let found = measure(&model, &args.text, &all, args.limit)?;
+    show::print(&match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&found)?),
+        false => table(&found),
+    })?;
+    if let Some(run) = &model.run {
+        keep(run, &found)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Perplexity of a text, or of its first `limit` tokens, at every one of `all` windows.
+pub fn measure(
+    model: &LanguageModel,
+    text: &Path,
+    all: &[Windows],
+    limit: Option<usize>,
+) -> Result<Perplexity> {
+    let corpus = Corpus::find(text, Part::Test)?;
     let mut bar = show::Bytes::new("tokenising");
-    let name = show::file_name(&args.text);
+    let name = show::file_name(text);
     let tokens = corpus.tokens(&model.tokenizer, &default_cache(), &mut |done| {
         bar.show(&name, done.read, done.of);
     });
     bar.finish();
     let tokens = tokens?;
-    let count = tokens.len().min(args.limit.unwrap_or(usize::MAX));
+    let count = tokens.len().min(limit.unwrap_or(usize::MAX));
     if count < 2 {
         bail!("{}: one token is read and the next predicted, so 2 are needed", name);
     }
@@ -99,7 +118,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut results = Vec::new();
     // The losses at the first window of the protocol at hand.
     let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
-    for windows in all {
+    for &windows in all {
         let of = format!("{} at {}", windows.protocol.name(), windows.window);
         let mut progress = show::Counting::new(of, scored);
         let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64))?;
@@ -113,16 +132,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         results.push(result);
     }
-    let text = args.text.display().to_string();
-    let found = Perplexity { step: model.step, text, content, tokens: scored, bytes, results };
-    show::print(&match args.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&found)?),
-        false => table(&found),
-    })?;
-    if let Some(run) = &model.run {
-        keep(run, &found)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = text.display().to_string();
+    Ok(Perplexity { step: model.step, text, content, tokens: scored, bytes, results })
 }
 
 /// Notes results in the run, and draws its page anew.

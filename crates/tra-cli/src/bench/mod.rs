@@ -21,6 +21,9 @@ use crate::show;
 use participant::{By, Failed, Participant};
 pub use worker::worker;
 
+/// Before every run: the threads of the one before may still be spinning.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Measure speed and memory, beside PyTorch if you have it
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -214,11 +217,10 @@ fn measure(
         for participant in &mut all {
             let (by, attention) = (participant.by.label(), &participant.case.attention);
             bar.set_message(format!("{what}: {attention} {by}, {}/{}", round + 1, args.repeat));
-            // The threads of the one before may still be spinning.
-            sleep(Duration::from_millis(20));
+            sleep(PAUSE);
             participant.run()?;
         }
-        sleep(Duration::from_millis(20));
+        sleep(PAUSE);
         let begin = Instant::now();
         let operations = product.run();
         *peak = peak.max(operations / begin.elapsed().as_secs_f64());
@@ -228,6 +230,32 @@ fn measure(
     }
     bar.finish_and_clear();
     Ok(all)
+}
+
+/// Seconds of every case, `repeat` times in turns.
+pub fn in_turns(
+    cases: Vec<Case>,
+    repeat: usize,
+    threads: usize,
+    what: &str,
+) -> Result<Vec<Vec<f64>>> {
+    let bar = show::spinner(what.to_string());
+    let mut all = Vec::new();
+    for case in cases {
+        bar.set_message(format!("{what}: {} warms up", case.attention));
+        all.push(Participant::ours(case, threads)?);
+    }
+    for round in 0..repeat {
+        for participant in &mut all {
+            let attention = &participant.case.attention;
+            bar.set_message(format!("{what}: {attention}, {}/{repeat}", round + 1));
+            sleep(PAUSE);
+            participant.run()?;
+        }
+    }
+    all.iter_mut().try_for_each(Participant::end)?;
+    bar.finish_and_clear();
+    Ok(all.iter().map(|participant| participant.seconds.clone()).collect())
 }
 
 impl By {

@@ -3,7 +3,7 @@
 use super::scale::number;
 
 /// The known mechanisms in the order of the page. Their colours stand in `report.css`.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 18] = [
     "tra",
     "tra-threshold",
     "tra-distance",
@@ -13,11 +13,38 @@ const KNOWN: [&str; 9] = [
     "cope",
     "fox",
     "nope",
+    "selective",
+    "differential",
+    "stickbreaking",
+    "ssmax",
+    "asentmax",
+    "t5",
+    "sinusoidal",
+    "learned",
+    "rope-qk",
 ];
 /// Colours for mechanisms this page does not know.
 const OTHERS: usize = 3;
-const DASHES: [&str; 9] =
-    ["", "7 3", "2 3", "9 3 2 3", "6 4", "1.5 3", "10 4", "8 3 2 3 2 3", "4 2"];
+const DASHES: [&str; 18] = [
+    "",
+    "7 3",
+    "2 3",
+    "9 3 2 3",
+    "6 4",
+    "1.5 3",
+    "10 4",
+    "8 3 2 3 2 3",
+    "4 2",
+    "12 3",
+    "5 2 1 2",
+    "3 5",
+    "14 4 4 4",
+    "1 5",
+    "6 2 2 2 2 2",
+    "9 6",
+    "3 1.5",
+    "12 2 1 2 1 2",
+];
 
 /// Colour class, dash and shape of a line.
 #[derive(Clone, Debug)]

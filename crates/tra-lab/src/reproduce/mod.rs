@@ -80,6 +80,22 @@ pub struct Scale {
     /// What trained models are tested on.
     #[serde(rename = "test", default)]
     pub tests: Vec<Test>,
+    /// For tasks of text: which, and at which windows it is read.
+    pub text: Option<TextPart>,
+}
+
+/// The text of an experiment; where it is, the user says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextPart {
+    /// What `tra data get` calls it.
+    pub set: String,
+    /// Tokens of a tokenizer to be learned; missing: GPT-2's.
+    pub vocab: Option<usize>,
+    /// Windows at which perplexity is measured.
+    pub windows: Vec<usize>,
+    /// How many tokens of the test text; missing: all.
+    pub limit: Option<usize>,
 }
 
 /// A column of the table, or several.

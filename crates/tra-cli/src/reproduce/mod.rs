@@ -1,0 +1,291 @@
+//! `tra reproduce`: an experiment of the paper, from training to the table.
+
+mod timing;
+mod wikitext;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use tra_lab::eval::Question;
+use tra_lab::gather::gather;
+use tra_lab::report::html;
+use tra_lab::reproduce::{
+    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, summary, table, test,
+};
+use tra_lab::sweep::Done;
+use tra_nn::device::Device;
+
+use crate::{show, sweep};
+
+/// The experiments that are runs, in the order in which `all` makes them.
+const FILES: [(&str, &str); 5] = [
+    ("flipflop", include_str!("../../../../configs/reproduce/flipflop.toml")),
+    ("copy", include_str!("../../../../configs/reproduce/copy.toml")),
+    ("induct", include_str!("../../../../configs/reproduce/induct.toml")),
+    ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
+    ("wikitext", include_str!("../../../../configs/reproduce/wikitext.toml")),
+];
+const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
+
+/// Repeat an experiment of the paper: train, test, table and plot
+///
+/// flipflop, copy, induct, instruct, wikitext, timing, or all. Says how long it will take, and goes on
+/// where it was cut: what is trained and tested is not done again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra reproduce flipflop
+  tra reproduce copy --models tra,rope --seeds 1
+  tra reproduce flipflop --scale paper --dry-run
+  tra reproduce wikitext --text wikitext-2/
+
+The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
+pub struct Args {
+    /// flipflop, copy, induct, instruct, wikitext, timing, all, or a file like those in
+    /// configs/reproduce
+    name: String,
+
+    /// quick: about an hour on two cores; paper: the paper's own sizes and steps
+    #[arg(long, default_value = "quick")]
+    scale: Size,
+
+    /// Only these models, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    models: Vec<String>,
+
+    /// Only these tasks of the experiment, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    tasks: Vec<String>,
+
+    /// These seeds in place of the experiment's, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    seeds: Vec<u64>,
+
+    /// wikitext: the folder of the text [default: data/wikitext-2, as tra data get has it]
+    #[arg(long, value_name = "DIR")]
+    text: Option<PathBuf>,
+
+    /// Where the runs and the table go [default: runs/reproduce/NAME-SCALE]
+    #[arg(long)]
+    out: Option<PathBuf>,
+
+    /// Say what there is to do and how long it will take, and stop
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    #[arg(long, default_value = "flex")]
+    device: String,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    let device = tra_nn::device::by_name(&args.device)?;
+    let interrupted = crate::train::on_interrupt()?;
+    let names: Vec<String> = match args.name.as_str() {
+        "all" => FILES.iter().map(|(name, _)| name.to_string()).chain(["timing".into()]).collect(),
+        name => vec![name.to_string()],
+    };
+    for name in &names {
+        let out = match &args.out {
+            Some(out) if names.len() > 1 => out.join(name),
+            Some(out) => out.clone(),
+            None => {
+                let name = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+                PathBuf::from(format!("runs/reproduce/{name}-{}", args.scale.name()))
+            }
+        };
+        if name == "timing" {
+            timing::run(TIMING, args.scale, &out, args.dry_run)?;
+            continue;
+        }
+        let experiment = read(name)?;
+        if !one(experiment, &args, &out, &device, &interrupted)? {
+            eprintln!("stopped; the same command goes on from here");
+            return Ok(ExitCode::from(130));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An experiment of ours, or of a file.
+fn read(name: &str) -> Result<Experiment> {
+    if let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) {
+        let path = format!("configs/reproduce/{name}.toml");
+        return Ok(Experiment::parse(text, Path::new(&path))?);
+    }
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        return Ok(Experiment::parse(&text, path)?);
+    }
+    let known: Vec<&str> = FILES.iter().map(|(known, _)| *known).collect();
+    bail!("no experiment {name:?}; there are {}, timing, all, and TOML files", known.join(", "));
+}
+
+/// Makes one experiment; whether it came to the end.
+fn one(
+    mut experiment: Experiment,
+    args: &Args,
+    out: &Path,
+    device: &Device,
+    interrupted: &AtomicBool,
+) -> Result<bool> {
+    let selection = Selection {
+        models: args.models.clone(),
+        tasks: args.tasks.clone(),
+        seeds: args.seeds.clone(),
+    };
+    let text = match experiment.scale(args.scale).text.clone() {
+        Some(part) => {
+            let folder = wikitext::prepare(&mut experiment, &part, args.text.as_deref(), out)?;
+            Some((part, folder))
+        }
+        None if args.text.is_some() => bail!("--text is for wikitext: this experiment reads none"),
+        None => None,
+    };
+    let trials = experiment.trials(args.scale, &selection, out)?;
+    if let (Some(_), Some(trial)) = (&text, trials.first()) {
+        show::open_text(&trial.cell.config)?;
+    }
+    eprintln!("{}, {} scale, {} runs", experiment.title, args.scale.name(), trials.len());
+    forecast(&trials, device)?;
+    if args.dry_run {
+        return Ok(true);
+    }
+    let begin = Instant::now();
+    let mut elsewhere = 0;
+    for (number, trial) in trials.iter().enumerate() {
+        let number = format!("{}/{}", number + 1, trials.len());
+        match sweep::one(&trial.cell, &number, device, interrupted)? {
+            Done::Interrupted => return Ok(false),
+            Done::Elsewhere => elsewhere += 1,
+            Done::Before | Done::Now => {
+                let whole = match &text {
+                    Some((part, folder)) => {
+                        wikitext::test(trial, part, folder, device).map(|()| true)
+                    }
+                    None => tested(trial, &number, device, interrupted),
+                };
+                if !whole? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    if elsewhere > 0 {
+        eprintln!("{elsewhere} runs are being made by another process: run this again after it");
+        return Ok(true);
+    }
+    finish(&experiment, args, &trials, out)?;
+    eprintln!("took {}", show::duration(begin.elapsed().as_secs_f64()));
+    Ok(true)
+}
+
+/// Tests one run under a spinner.
+fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool) -> Result<bool> {
+    let spinner = show::spinner(format!("{number} testing"));
+    let tell = |question: &Question, done: u64| {
+        let (split, lengths) = (&question.split, question.lengths);
+        spinner.set_message(format!(
+            "{number} testing {} on {split} at {lengths}: {done}/{}",
+            trial.model, question.sequences
+        ));
+    };
+    let whole = test(trial, device, interrupted, tell, show::warn);
+    spinner.finish_and_clear();
+    Ok(whole?)
+}
+
+fn forecast(trials: &[Trial], device: &Device) -> Result<()> {
+    let spinner = show::spinner("estimating".into());
+    let told = |name: &str| spinner.set_message(format!("estimating: {name}"));
+    let estimate = estimate(trials, device, told);
+    spinner.finish_and_clear();
+    let Estimate { runs, training, testing } = estimate?;
+    match runs {
+        0 => eprintln!("everything is trained; tests may be left"),
+        _ => eprintln!(
+            "{runs} to train: about {}, then tests: at most about {}",
+            show::duration(training),
+            show::duration(testing)
+        ),
+    }
+    Ok(())
+}
+
+/// Prints the table, and writes it with the raw results and the page.
+fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) -> Result<()> {
+    let (scale, title) = (args.scale.name(), experiment.title.clone());
+    let (body, raw) = match experiment.scale(args.scale).text {
+        Some(_) => {
+            let runs = wikitext::found(trials)?;
+            let raw = runs.iter().map(|(model, seed, found)| {
+                serde_json::json!({ "model": model, "seed": seed, "perplexity": found })
+            });
+            let raw: Vec<_> = raw.collect();
+            let raw = serde_json::json!({ "title": title, "scale": scale, "runs": raw });
+            (wikitext::table(&runs), serde_json::to_string_pretty(&raw)?)
+        }
+        None => {
+            let runs = found(trials)?;
+            let body = format!("{}{}", table(&runs), summary(&runs));
+            let results = Results { title: title.clone(), scale: scale.into(), runs };
+            (body, serde_json::to_string_pretty(&results)?)
+        }
+    };
+    let text = format!("{title}, {scale} scale\n\n{body}");
+    write(out, "table.txt", &text)?;
+    write(out, "results.json", &format!("{raw}\n"))?;
+    let spinner = show::spinner("drawing the page".into());
+    let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
+    let commands = vec![format!("tra reproduce {} --scale {scale}", args.name)];
+    let device = tra_nn::device::by_name("flex")?;
+    let mut page = gather(&title, &paths, None, commands, &device, show::warn)?;
+    for (run, trial) in page.runs.iter_mut().zip(trials) {
+        run.attention = trial.model.clone();
+        if experiment.tasks.len() > 1 {
+            run.task = trial.task.clone();
+        }
+    }
+    write(out, "report.html", &html(&page))?;
+    spinner.finish_and_clear();
+    show::print(&format!("{text}\n"))?;
+    for name in ["table.txt", "results.json", "report.html"] {
+        show::print(&format!("{}\n", out.join(name).display()))?;
+    }
+    Ok(())
+}
+
+fn write(out: &Path, name: &str, text: &str) -> Result<()> {
+    let path = out.join(name);
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings that travel in the program are sound at both scales.
+    #[test]
+    fn every_experiment_can_be_planned() {
+        for (name, _) in FILES {
+            for scale in [Size::Quick, Size::Paper] {
+                let mut experiment = read(name).unwrap();
+                let text = experiment.scale(scale).text.is_some();
+                assert_eq!(text, name == "wikitext", "{name}");
+                for task in experiment.tasks.iter_mut().filter(|_| text) {
+                    task.settings.insert("text".into(), "wiki.tokens".into());
+                }
+                let trials =
+                    experiment.trials(scale, &Selection::default(), Path::new("out")).unwrap();
+                assert!(trials.iter().all(|trial| text || !trial.tests.is_empty()), "{name}");
+                let names: std::collections::BTreeSet<_> =
+                    trials.iter().map(|trial| &trial.cell.path).collect();
+                assert_eq!(names.len(), trials.len(), "{name}");
+            }
+        }
+    }
+}

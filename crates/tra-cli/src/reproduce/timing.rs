@@ -1,0 +1,148 @@
+//! The paper's timing table: what TRA's training step costs beside RoPE's.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::json;
+use tra_lab::bench::{Case, Name};
+use tra_lab::reproduce::Size;
+
+use crate::bench::in_turns;
+use crate::show;
+
+/// The file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Timing {
+    title: String,
+    models: [String; 2],
+    sizes: Vec<String>,
+    steps: u64,
+    quick: Work,
+    paper: Work,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Work {
+    batch: usize,
+    length: usize,
+    vocab: usize,
+    repeat: usize,
+}
+
+/// One line of the table: seconds of a step, all that were measured.
+struct Line {
+    size: String,
+    seconds: [Vec<f64>; 2],
+}
+
+impl Line {
+    fn medians(&self) -> [f64; 2] {
+        self.seconds.each_ref().map(|all| {
+            let mut all = all.clone();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        })
+    }
+}
+
+pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
+    let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
+    let work = if scale == Size::Quick { file.quick } else { file.paper };
+    let Work { batch, length, vocab, repeat } = work;
+    eprintln!(
+        "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns",
+        file.title,
+        scale.name()
+    );
+    if dry_run {
+        return Ok(());
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut lines = Vec::new();
+    for size in &file.sizes {
+        let parsed = size.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let case = |model: &String| Case {
+            vocab,
+            ..Case::new(Name::TrainStep, model, parsed, batch, length)
+        };
+        let cases = file.models.iter().map(case).collect();
+        let mut seconds = in_turns(cases, repeat, threads, size)?.into_iter();
+        let mut next = || seconds.next().context("one time for every model");
+        lines.push(Line { size: size.clone(), seconds: [next()?, next()?] });
+    }
+    let text = table(&file, work, scale, threads, &lines);
+    let raw = json!({
+        "title": file.title, "scale": scale.name(), "models": file.models, "threads": threads,
+        "batch": batch, "length": length, "vocab": vocab,
+        "sizes": lines.iter().map(|line| json!({ "size": line.size, "seconds": line.seconds }))
+            .collect::<Vec<_>>(),
+    });
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    super::write(out, "table.txt", &text)?;
+    super::write(out, "results.json", &format!("{raw:#}\n"))?;
+    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))
+}
+
+fn table(file: &Timing, work: Work, scale: Size, threads: usize, lines: &[Line]) -> String {
+    let [a, b] = &file.models;
+    let steps = show::thousands(file.steps);
+    let mut text = format!(
+        "{}, {} scale: batch {}, vocabulary {}, {threads} threads, medians of {}\n\n",
+        file.title,
+        scale.name(),
+        work.batch,
+        show::thousands(work.vocab as u64),
+        work.repeat
+    );
+    text += &format!(
+        "{:<8} {:>10} {:>10} {:>9}   {steps} steps: {:>9} {:>9}\n",
+        "size",
+        format!("{a} ms"),
+        format!("{b} ms"),
+        format!("{b} costs"),
+        format!("{a} min"),
+        format!("{b} min")
+    );
+    let line = |size: &str, [a, b]: [f64; 2], label: &str| {
+        let cost = 100.0 * (b / a - 1.0);
+        let minutes = [a, b].map(|seconds| seconds * file.steps as f64 / 60.0);
+        format!(
+            "{size:<8} {:>10.1} {:>10.1} {:>9}   {label:>12}  {:>9.2} {:>9.2}\n",
+            1000.0 * a,
+            1000.0 * b,
+            format!("{cost:+.1}%"),
+            minutes[0],
+            minutes[1]
+        )
+    };
+    for of in lines {
+        text += &line(&of.size, of.medians(), "");
+    }
+    text += "the paper, on one A40 with batch 64\n";
+    // Minutes for 20,000 steps, as published.
+    for (size, minutes) in [("tiny", [58.73, 65.88]), ("medium", [156.34, 178.19])] {
+        text += &line(size, minutes.map(|m: f64| m * 60.0 / 20_000.0), "");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_s_lines_are_its_own() {
+        let file = toml::from_str(super::super::TIMING).unwrap();
+        let lines =
+            [Line { size: "tiny".into(), seconds: [vec![0.010, 0.5, 0.01], vec![0.009; 3]] }];
+        let work = Work { batch: 8, length: 256, vocab: 4096, repeat: 3 };
+        let text = table(&file, work, Size::Quick, 2, &lines);
+        assert!(text.contains("58.73") && text.contains("178.19"), "{text}");
+        assert!(text.contains("+12.2%") && text.contains("+14.0%"), "{text}");
+        assert!(text.contains("-10.0%"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    }
+}

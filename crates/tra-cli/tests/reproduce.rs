@@ -1,0 +1,201 @@
+//! `tra reproduce` as a user types it, and as a crash cuts it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// Two models, two tasks, two seeds, in a second.
+const TINY: &str = "
+title = 'Tiny'
+seeds = [1, 2]
+[[model]]
+name = 'tra'
+[[model]]
+name = 'rope-qk'
+attention = { name = 'rope', qk_norm = true }
+[[model]]
+name = 'learned'
+attention = { name = 'learned', count = 40 }
+[[task]]
+name = 'flip'
+settings = { name = 'flipflop' }
+[[task]]
+name = 'string'
+settings = { name = 'copy', alphabet = 4 }
+models = ['tra']
+quick = { steps = 8 }
+[quick.run]
+steps = 30
+batch = 2
+length = '4..12'
+same_length = true
+curriculum = { from = 4, until = 0.5 }
+lr = 1e-2
+save_every = 4
+eval = { splits = ['iid'], sequences = 2 }
+model = { layers = 1, width = 8, heads = 2 }
+[[quick.test]]
+split = 'iid'
+lengths = [8]
+sequences = 20
+[[quick.test]]
+split = 'dense'
+lengths = [12, 64]
+sequences = 20
+tasks = ['flip']
+[paper.run]
+steps = 60
+";
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tra"));
+    command.args(arguments).env("RAYON_NUM_THREADS", "1");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn ok(arguments: &[&str]) -> Output {
+    let output = command(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    output
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = command(arguments).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    let line = error.lines().last().unwrap_or_default().to_string();
+    assert!(line.starts_with("error: ") && !line.contains("internal"), "{error}");
+    line
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+#[test]
+fn it_ends_with_the_table_and_the_second_time_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    std::fs::write(&file, TINY).unwrap();
+    let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
+    let arguments = ["reproduce", file, "--out", out_name];
+
+    let plan = ok(&["reproduce", file, "--out", out_name, "--dry-run"]);
+    assert!(text(&plan.stderr).contains("8 to train: about"), "{}", text(&plan.stderr));
+    assert!(!out.join("flip-tra-s1").exists(), "a dry run trains nothing");
+
+    let first = ok(&arguments);
+    let (printed, table) = (text(&first.stdout), read(&out, "table.txt"));
+    assert!(printed.starts_with(&table), "{printed}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    for part in ["mean of 2 seeds", "flip tra", "flip rope-qk", "string tra", "in 4 runs"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    // 64 tokens are more than 40 positions.
+    let learned = table.lines().find(|line| line.starts_with("flip learned")).unwrap();
+    assert!(learned.trim_end().ends_with('-'), "{table}");
+    let page = read(&out, "report.html");
+    assert!(page.contains("rope-qk") && page.contains("string"));
+    let results: serde_json::Value = serde_json::from_str(&read(&out, "results.json")).unwrap();
+    assert_eq!(results["runs"].as_array().unwrap().len(), 8);
+    assert_eq!(results["runs"][0]["settings"]["steps"], 30);
+
+    let second = ok(&arguments);
+    assert_eq!(text(&second.stdout), printed);
+    assert_eq!(text(&second.stderr).matches("done before").count(), 8);
+
+    let some = ok(&["reproduce", file, "--out", out_name, "--models", "tra", "--seeds", "1"]);
+    assert!(text(&some.stdout).contains("seed 1") && !text(&some.stdout).contains("rope-qk"));
+}
+
+/// Killed without warning again and again: the table and the raw results are those of an experiment
+/// that was never interrupted.
+#[test]
+fn killing_it_at_any_moment_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tiny.toml");
+    std::fs::write(&file, TINY).unwrap();
+    let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
+    let [file, cut_name] = [&file, &cut].map(|path| path.to_str().unwrap());
+    ok(&["reproduce", file, "--out", whole.to_str().unwrap()]);
+    let arguments = ["reproduce", file, "--out", cut_name];
+    let mut wait = 20;
+    for _ in 0..30 {
+        let mut child =
+            command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait = (wait * 7 + 13) % 191;
+        std::thread::sleep(Duration::from_millis(20 + wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    ok(&arguments);
+    for name in ["table.txt", "results.json"] {
+        assert_eq!(read(&cut, name), read(&whole, name), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    assert!(refused(&["reproduce", "flipflap"]).contains("there are flipflop, copy"));
+    assert!(refused(&["reproduce", "none.toml"]).contains("cannot read none.toml"));
+    let error = refused(&["reproduce", "flipflop", "--models", "trra", "--out", &at("a")]);
+    assert!(error.contains("no model \"trra\"") && error.contains("stickbreaking"), "{error}");
+    let error = refused(&["reproduce", "flipflop", "--text", ".", "--out", &at("a")]);
+    assert!(error.contains("--text is for wikitext"), "{error}");
+    let error = refused(&["reproduce", "wikitext", "--text", &at("none"), "--out", &at("a")]);
+    assert!(error.contains("tra data get wikitext-2"), "{error}");
+    std::fs::write(at("bad.toml"), TINY.replace("steps = 30", "stepz = 30")).unwrap();
+    assert!(refused(&["reproduce", &at("bad.toml"), "--out", &at("a")]).contains("stepz"));
+    assert!(!folder.path().join("a").exists());
+}
+
+/// Perplexity in place of tests, and a tokenizer learned on the way.
+#[test]
+fn text_is_read_at_every_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("text.toml"), folder.path().join("out"));
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    for part in ["train", "valid", "test"] {
+        let words = (0..4000).map(|i| format!("word{} ", i * i % 17)).collect::<String>();
+        std::fs::write(data.join(format!("wiki.{part}.tokens")), words).unwrap();
+    }
+    let text_part = "
+title = 'Text'
+seeds = [1]
+[[model]]
+name = 'tra'
+[[model]]
+name = 'alibi'
+[[task]]
+name = 'text'
+settings = { name = 'text' }
+[quick.run]
+steps = 3
+batch = 2
+length = 16
+eval = { sequences = 2 }
+model = { layers = 1, width = 8, heads = 2 }
+[quick.text]
+set = 'wikitext-2'
+vocab = 280
+windows = [16, 64]
+limit = 300
+[paper.run]
+";
+    std::fs::write(&file, text_part).unwrap();
+    let [file, out_name, data] = [&file, &out, &data].map(|path| path.to_str().unwrap());
+    let arguments = ["reproduce", file, "--out", out_name, "--text", data];
+    let printed = text(&ok(&arguments).stdout);
+    for part in ["perplexity, chunk", "perplexity, sliding", "alibi", "64"] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    assert!(out.join("tokenizer.json").exists());
+    assert_eq!(text(&ok(&arguments).stdout), printed);
+}
