@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
@@ -69,6 +70,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     run.check_data(task.as_ref(), &decoder, &run.position()?.unwrap_or_default())?;
     let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
     let mut results = Vec::new();
+    let begin = Instant::now();
     for split in splits {
         let own = config.split_lengths(&split)?;
         let lengths = if args.lengths.is_empty() { vec![own] } else { args.lengths.clone() };
@@ -87,6 +89,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
             results.push(result?);
         }
     }
+    let peak = tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", show::bytes(peak)));
+    let seconds = show::duration(begin.elapsed().as_secs_f64());
+    eprintln!("took {seconds}{}", peak.unwrap_or_default());
     let evaluation = Evaluation { step, results };
     run.merge_evaluation(&evaluation)?;
     match args.json {

@@ -68,7 +68,7 @@ fn waves(theta: f64, past: usize, length: usize, width: usize) -> Vec<f64> {
         (0..width).map(|d| theta.powf(-((d - d % 2) as f64) / width as f64)).collect();
     let wave = |i: usize, d: usize| {
         let angle = i as f64 * rates[d];
-        if d % 2 == 0 { angle.sin() } else { angle.cos() }
+        if d.is_multiple_of(2) { angle.sin() } else { angle.cos() }
     };
     (past..past + length)
         .flat_map(|i| (0..width).map(move |d| (i, d)))

@@ -315,7 +315,7 @@ fn absolute_positions_are_added_to_the_embedding() {
             "learned" => position[i * width + d],
             _ => {
                 let angle = i as f64 * 10_000f64.powf(-((d / 2 * 2) as f64) / width as f64);
-                position[0] * if d % 2 == 0 { angle.sin() } else { angle.cos() }
+                position[0] * if d.is_multiple_of(2) { angle.sin() } else { angle.cos() }
             }
         };
         // Token i stands at position i alone, so its embedding can hold the position.

@@ -9,6 +9,9 @@ const COLUMNS: usize = 7;
 
 type Column = (String, usize, usize);
 
+/// What of a result is shown.
+type Value = fn(&EvalResult) -> f64;
+
 /// Share of sequences that are fully right, then of answers that are wrong, in percent: the mean over seeds,
 /// and the deviation where they differ. A dash: not tested, as no sequence was right at a shorter length, or
 /// as the model has no such positions.
@@ -28,7 +31,7 @@ pub fn table(found: &[Found]) -> String {
     // The same tests may stand in another order for another task.
     rows.sort_by_key(|(task, _)| found.iter().position(|run| run.task == *task));
     let seeds = seeds(found);
-    let parts: [(&str, fn(&EvalResult) -> f64); 2] = [
+    let parts: [(&str, Value); 2] = [
         ("sequences with every answer right", |r| r.exact_match),
         ("answers that are wrong", |r| r.token_error),
     ];
@@ -57,12 +60,7 @@ fn key(result: &EvalResult) -> Column {
     (result.split.clone(), result.shortest, result.length)
 }
 
-fn block(
-    found: &[Found],
-    rows: &[(&str, &str)],
-    columns: &[Column],
-    value: fn(&EvalResult) -> f64,
-) -> String {
+fn block(found: &[Found], rows: &[(&str, &str)], columns: &[Column], value: Value) -> String {
     let several = rows.iter().any(|(task, _)| *task != rows[0].0);
     let label = |(task, model): &(&str, &str)| match several {
         true => format!("{task} {model}"),
