@@ -89,7 +89,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             results.push(result?);
         }
     }
-    let peak = tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", show::bytes(peak)));
+    let peak =
+        tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", show::bytes(peak)));
     let seconds = show::duration(begin.elapsed().as_secs_f64());
     eprintln!("took {seconds}{}", peak.unwrap_or_default());
     let evaluation = Evaluation { step, results };
