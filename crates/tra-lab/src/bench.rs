@@ -60,6 +60,9 @@ pub enum Gate {
     Open,
 }
 
+/// More tokens than are decoded in any measurement.
+const DECODED: usize = 1 << 16;
+
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
@@ -118,8 +121,12 @@ impl Case {
 
     fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
         let Self { layers, width, heads, vocab, dropout, .. } = *self;
-        let attention =
+        let mut attention =
             AnyAttentionConfig::by_name(&self.attention).map_err(tra_nn::Error::from)?;
+        if let AnyAttentionConfig::Learned(learned) = &mut attention {
+            // As many positions as are asked for, and tokens to decode behind them.
+            learned.count = self.length + DECODED;
+        }
         let config =
             DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) };
         Ok(config.init_seeded(1, device)?)

@@ -237,6 +237,7 @@ pub fn forecast(
     let task: Arc<dyn Task> = config.task.build()?.into();
     let device = device.clone().autodiff();
     let Checkpoint { mut decoder, mut optimizer, .. } = fresh(config, task.as_ref(), &device)?;
+    check_positions(config, task.as_ref(), &decoder)?;
     let source = source(config, &task);
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);

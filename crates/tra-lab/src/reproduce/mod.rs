@@ -196,12 +196,11 @@ impl Experiment {
     ) -> Result<Vec<Trial>, LabError> {
         self.check_names(size, selection)?;
         let seeds = if selection.seeds.is_empty() { &self.seeds } else { &selection.seeds };
-        let wanted = |list: &[String], name: &String| list.is_empty() || list.contains(name);
         let mut trials = Vec::new();
         for seed in seeds {
-            for task in self.tasks.iter().filter(|task| wanted(&selection.tasks, &task.name)) {
+            for task in self.tasks.iter().filter(|task| listed(&selection.tasks, &task.name)) {
                 for model in &self.models {
-                    if wanted(&selection.models, &model.name) && wanted(&task.models, &model.name) {
+                    if listed(&selection.models, &model.name) && listed(&task.models, &model.name) {
                         trials.push(self.trial(size, task, model, *seed, out)?);
                     }
                 }
@@ -230,11 +229,10 @@ impl Experiment {
         parts.insert("model".into(), Value::Table(attention));
         merge(&mut run, &parts);
         let config = RunConfig::from_table(run, Vec::new(), &[], None)?;
-        let applies = |list: &[String], name: &String| list.is_empty() || list.contains(name);
         let tests = scale.tests.iter().filter(|test| {
-            applies(&test.models, &model.name)
+            listed(&test.models, &model.name)
                 && !test.except.contains(&model.name)
-                && applies(&test.tasks, &task.name)
+                && listed(&test.tasks, &task.name)
         });
         let question = |test: &Test, lengths: &Lengths| Question {
             split: test.split.clone(),
@@ -281,6 +279,11 @@ fn known<'a>(
     let Some(name) = used.find(|name| !names.contains(name)) else { return Ok(()) };
     let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
     Err(LabError::Setting(format!("no {kind} {name:?}; there are {}", all.join(", "))))
+}
+
+/// Whether a name is in a list, of which an empty one means all.
+fn listed(list: &[String], name: &String) -> bool {
+    list.is_empty() || list.contains(name)
 }
 
 /// Puts what is in `over` into `table`, table by table.
