@@ -150,6 +150,9 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(error.contains("--text is for wikitext"), "{error}");
     let error = refused(&["reproduce", "wikitext", "--text", &at("none"), "--out", &at("a")]);
     assert!(error.contains("tra data get wikitext-2"), "{error}");
+    let error = refused(&["reproduce", "all", "--text", &at("none"), "--out", &at("a")]);
+    assert!(error.contains("tra data get wikitext-2"), "{error}");
+    assert!(refused(&["reproduce", "timing", "--seeds", "1"]).contains("timing has neither"));
     std::fs::write(at("bad.toml"), TINY.replace("steps = 30", "stepz = 30")).unwrap();
     assert!(refused(&["reproduce", &at("bad.toml"), "--out", &at("a")]).contains("stepz"));
     assert!(!folder.path().join("a").exists());

@@ -88,6 +88,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         "all" => FILES.iter().map(|(name, _)| name.to_string()).chain(["timing".into()]).collect(),
         name => vec![name.to_string()],
     };
+    let of_runs = [args.models.is_empty(), args.tasks.is_empty(), args.seeds.is_empty()];
+    if names == ["timing"] && (of_runs.contains(&false) || args.text.is_some()) {
+        bail!("timing has neither models nor tasks, seeds or text to choose from");
+    }
+    if names.len() > 1 {
+        // Now, and not hours from now.
+        let part = read("wikitext")?.scale(args.scale).text.clone();
+        part.map(|part| wikitext::folder(&part, args.text.as_deref())).transpose()?;
+    }
     for name in &names {
         let out = match &args.out {
             Some(out) if names.len() > 1 => out.join(name),
@@ -143,7 +152,9 @@ fn one(
             let folder = wikitext::prepare(&mut experiment, &part, args.text.as_deref(), out)?;
             Some((part, folder))
         }
-        None if args.text.is_some() => bail!("--text is for wikitext: this experiment reads none"),
+        None if args.text.is_some() && args.name != "all" => {
+            bail!("--text is for wikitext: this experiment reads none")
+        }
         None => None,
     };
     let trials = experiment.trials(args.scale, &selection, out)?;

@@ -1,11 +1,12 @@
 //! The paper's timing table: what TRA's training step costs beside RoPE's.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
-use tra_lab::bench::{Case, Name};
+use tra_lab::bench::{Case, Name, Peak};
 use tra_lab::reproduce::Size;
 
 use crate::bench::in_turns;
@@ -52,23 +53,32 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
     let work = if scale == Size::Quick { file.quick } else { file.paper };
     let Work { batch, length, vocab, repeat } = work;
-    eprintln!(
-        "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns",
-        file.title,
-        scale.name()
-    );
-    if dry_run {
-        return Ok(());
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut lines = Vec::new();
+    let mut groups: Vec<(&String, Vec<Case>)> = Vec::new();
     for size in &file.sizes {
         let parsed = size.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
         let case = |model: &String| Case {
             vocab,
             ..Case::new(Name::TrainStep, model, parsed, batch, length)
         };
-        let cases = file.models.iter().map(case).collect();
+        groups.push((size, file.models.iter().map(case).collect()));
+    }
+    // At half the speed of a plain product, warming up included.
+    let flops: f64 = groups.iter().flat_map(|(_, cases)| cases).map(Case::flops).sum();
+    let begin = Instant::now();
+    let peak = Peak::new().run() / begin.elapsed().as_secs_f64();
+    let seconds = flops * (repeat + 4) as f64 / (0.5 * peak);
+    eprintln!(
+        "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns: about {}",
+        file.title,
+        scale.name(),
+        show::duration(seconds)
+    );
+    if dry_run {
+        return Ok(());
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut lines = Vec::new();
+    for (size, cases) in groups {
         let mut seconds = in_turns(cases, repeat, threads, size)?.into_iter();
         let mut next = || seconds.next().context("one time for every model");
         lines.push(Line { size: size.clone(), seconds: [next()?, next()?] });

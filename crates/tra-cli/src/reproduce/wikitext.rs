@@ -14,13 +14,8 @@ use crate::show;
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Chunk, Protocol::Sliding];
 
-/// Puts the text and its tokenizer into the tasks of an experiment; learns the tokenizer if it is not there.
-pub fn prepare(
-    experiment: &mut Experiment,
-    part: &TextPart,
-    given: Option<&Path>,
-    out: &Path,
-) -> Result<PathBuf> {
+/// Where the text is.
+pub fn folder(part: &TextPart, given: Option<&Path>) -> Result<PathBuf> {
     let folder = match given {
         Some(folder) => folder.to_path_buf(),
         None => Path::new("data").join(&part.set),
@@ -32,6 +27,17 @@ pub fn prepare(
             part.set
         );
     }
+    Ok(folder)
+}
+
+/// Puts the text and its tokenizer into the tasks of an experiment; learns the tokenizer if it is not there.
+pub fn prepare(
+    experiment: &mut Experiment,
+    part: &TextPart,
+    given: Option<&Path>,
+    out: &Path,
+) -> Result<PathBuf> {
+    let folder = folder(part, given)?;
     let tokenizer = match part.vocab {
         None => "gpt2".to_string(),
         Some(vocab) => {
