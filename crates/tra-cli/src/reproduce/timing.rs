@@ -100,7 +100,7 @@ fn table(file: &Timing, work: Work, scale: Size, threads: usize, lines: &[Line])
     let [a, b] = &file.models;
     let steps = show::thousands(file.steps);
     let mut text = format!(
-        "{}, {} scale: batch {}, vocabulary {}, {threads} threads, medians of {}\n\n",
+        "{}, {} scale\nbatch {}, vocabulary {}, {threads} threads, medians of {} steps in turns\n\n",
         file.title,
         scale.name(),
         work.batch,

@@ -131,7 +131,7 @@ pub fn summary(found: &[Found]) -> String {
         n => format!("short of 100% in {n} of {} results", all.len()),
     };
     format!(
-        "{}: {verdict}; {} sequences with {} answers, {} of them wrong, in {} runs\n",
+        "{}: {verdict}\n{} sequences with {} answers, {} of them wrong, in {} runs\n",
         first.model,
         whole(sequences),
         whole(answers),
@@ -191,7 +191,7 @@ rope    3.0±1.4        -
         assert_eq!(table(&found), expected);
         assert_eq!(
             summary(&found),
-            "tra: 100.0% on every test and seed; 4,000 sequences with 20,000 answers, 0 of them \
+            "tra: 100.0% on every test and seed\n4,000 sequences with 20,000 answers, 0 of them \
              wrong, in 2 runs\n"
         );
         assert!(summary(&found[1..2]).contains("short of 100% in 1 of 1"));
