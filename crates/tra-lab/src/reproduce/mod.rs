@@ -50,6 +50,12 @@ pub struct Model {
     pub name: String,
     /// The mechanism and its settings; missing: the mechanism of that name.
     pub attention: Option<Table>,
+    /// Settings of its runs that are not those of the scale.
+    #[serde(default)]
+    pub quick: Table,
+    /// See `quick`.
+    #[serde(default)]
+    pub paper: Table,
 }
 
 /// Something to learn.
@@ -219,7 +225,9 @@ impl Experiment {
     ) -> Result<Trial, LabError> {
         let scale = self.scale(size);
         let mut run = scale.run.clone();
-        merge(&mut run, if size == Size::Quick { &task.quick } else { &task.paper });
+        for (quick, paper) in [(&task.quick, &task.paper), (&model.quick, &model.paper)] {
+            merge(&mut run, if size == Size::Quick { quick } else { paper });
+        }
         let mut attention = model.attention.clone().unwrap_or_default();
         attention.entry("name").or_insert_with(|| Value::from(model.name.as_str()));
         let mut parts = Table::new();
@@ -310,6 +318,7 @@ name = 'tra'
 [[model]]
 name = 'rope-qk'
 attention = { name = 'rope', qk_norm = true }
+quick = { model = { heads = 1 } }
 [[task]]
 name = 'unique'
 settings = { name = 'copy-unique', alphabet = 40 }
@@ -352,6 +361,7 @@ steps = 50
         assert_eq!((first.cell.config.steps, letters.cell.config.steps), (5, 9));
         assert_eq!(letters.cell.config.model.dropout, 0.5);
         assert_eq!(letters.cell.config.model.size.as_deref(), Some("tiny"));
+        assert_eq!((rope.cell.config.model.heads, first.cell.config.model.heads), (Some(1), None));
         assert!(format!("{:?}", rope.cell.config.model.attention).contains("qk_norm: true"));
         assert_eq!((first.tests.len(), letters.tests.len()), (2, 3));
         assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
