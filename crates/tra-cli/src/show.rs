@@ -8,7 +8,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use tra_lab::config::RunConfig;
 use tra_lab::records::{EvalResult, EvaluationRecord, StepRecord};
-pub use tra_lab::report::whole as thousands;
+pub use tra_lab::report::{percent, whole as thousands};
 use tra_lab::train::{Observer, Pace};
 use tra_tasks::text::OpenText;
 use tra_tasks::{Measure, TaskConfig};
@@ -227,15 +227,6 @@ impl Observer for Progress {
     }
 }
 
-/// A share in percent that says 100 only when it is all, and 0 only when it is nothing.
-pub fn percent(share: f64) -> String {
-    let digits = [1, 2, 3, 4, 5].into_iter().find(|digits| {
-        let shown = format!("{:.*}", digits, 100.0 * share);
-        (shown.parse() != Ok(100.0) || share == 1.0) && (shown.parse() != Ok(0.0) || share == 0.0)
-    });
-    format!("{:.*}%", digits.unwrap_or(6), 100.0 * share)
-}
-
 /// One line a split and length.
 pub fn results_table(results: &[EvalResult], measure: Measure) -> String {
     let text = measure == Measure::Perplexity;
@@ -278,14 +269,5 @@ mod tests {
         assert_eq!([7, 999, 1000, 1_234_567].map(thousands), ["7", "999", "1,000", "1,234,567"]);
         assert_eq!([12, 2048, 3 << 30].map(bytes), ["12 B", "2.0 KiB", "3.0 GiB"]);
         assert_eq!([5.0, 600.0, 36_000.0].map(duration), ["5 s", "10 min", "10.0 h"]);
-    }
-
-    #[test]
-    fn percent_never_rounds_up_to_all_or_down_to_nothing() {
-        assert_eq!(percent(1.0), "100.0%");
-        assert_eq!(percent(0.0), "0.0%");
-        assert_eq!(percent(0.5), "50.0%");
-        assert_eq!(percent(0.9997), "99.97%");
-        assert_eq!(percent(1e-5), "0.001%");
     }
 }

@@ -14,7 +14,7 @@ mod scores;
 mod series;
 mod summary;
 mod table;
-pub(crate) mod text;
+mod text;
 mod training;
 mod windows;
 
@@ -22,7 +22,7 @@ use tra_tasks::Measure;
 
 use crate::records::{EvalResult, EvaluationRecord, Perplexity, StepRecord};
 use series::Task;
-pub use text::whole;
+pub use text::{percent, whole};
 
 use text::escape;
 

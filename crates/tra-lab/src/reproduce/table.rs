@@ -2,7 +2,7 @@
 
 use super::Found;
 use crate::records::EvalResult;
-use crate::report::text::whole;
+use crate::report::{percent, whole};
 
 /// Columns that fit on a line of 80.
 const COLUMNS: usize = 7;
@@ -28,7 +28,7 @@ pub fn table(found: &[Found]) -> String {
             }
         }
     }
-    // The same tests may stand in another order for another task.
+    // A task may be there with later seeds only; its rows stay together all the same.
     rows.sort_by_key(|(task, _)| found.iter().position(|run| run.task == *task));
     let seeds = seeds(found);
     let parts: [(&str, Value); 2] = [
@@ -88,7 +88,7 @@ fn block(found: &[Found], rows: &[(&str, &str)], columns: &[Column], value: Valu
         for column in columns {
             let runs = found.iter().filter(|run| (run.task.as_str(), run.model.as_str()) == *row);
             let results = runs.flat_map(|run| run.results.iter().find(|r| key(r) == *column));
-            let values: Vec<f64> = results.map(|r| 100.0 * value(r)).collect();
+            let values: Vec<f64> = results.map(value).collect();
             text += &format!(" {:>8}", mean_and_deviation(&values));
         }
         text.push('\n');
@@ -96,21 +96,17 @@ fn block(found: &[Found], rows: &[(&str, &str)], columns: &[Column], value: Valu
     text
 }
 
-/// `99.8±0.4`; 100 and 0 are said only where it is all or nothing.
-fn mean_and_deviation(values: &[f64]) -> String {
-    if values.is_empty() {
+/// `99.8±0.4`, of shares; with fewer digits of the deviation where the mean needs more.
+fn mean_and_deviation(shares: &[f64]) -> String {
+    if shares.is_empty() {
         return "-".into();
     }
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let shown = |digits: usize| format!("{mean:.digits$}");
-    let exact = |text: &String| {
-        let number: f64 = text.parse().unwrap_or(f64::NAN);
-        (number != 100.0 || mean == 100.0) && (number != 0.0 || mean == 0.0)
-    };
-    let text = [1, 2, 3, 4].map(shown).into_iter().find(exact).unwrap_or_else(|| shown(5));
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    match variance.sqrt() {
+    let n = shares.len() as f64;
+    let mean = shares.iter().sum::<f64>() / n;
+    let variance =
+        shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    let text = percent(mean).trim_end_matches('%').to_string();
+    match 100.0 * variance.sqrt() {
         deviation if deviation < 0.05 || text.len() > 5 => text,
         deviation if deviation < 10.0 && text.len() < 5 => format!("{text}±{deviation:.1}"),
         deviation => format!("{text}±{deviation:.0}"),
@@ -212,9 +208,9 @@ rope    3.0±1.4        -
 
     #[test]
     fn all_and_nothing_are_said_only_where_they_are_true() {
-        assert_eq!(mean_and_deviation(&[100.0, 99.98]), "99.99");
-        assert_eq!(mean_and_deviation(&[0.0, 0.002]), "0.001");
-        assert_eq!(mean_and_deviation(&[12.0, 60.0]), "36.0±34");
-        assert_eq!(mean_and_deviation(&[99.0, 100.0]), "99.5±0.7");
+        assert_eq!(mean_and_deviation(&[1.0, 0.9998]), "99.99");
+        assert_eq!(mean_and_deviation(&[0.0, 0.00002]), "0.001");
+        assert_eq!(mean_and_deviation(&[0.12, 0.6]), "36.0±34");
+        assert_eq!(mean_and_deviation(&[0.99, 1.0]), "99.5±0.7");
     }
 }
