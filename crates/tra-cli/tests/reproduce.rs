@@ -107,9 +107,34 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     let second = ok(&arguments);
     assert_eq!(text(&second.stdout), printed);
     assert_eq!(text(&second.stderr).matches("done before").count(), 8);
+    assert!(text(&second.stderr).contains("everything is trained and tested"));
 
     let some = ok(&["reproduce", file, "--out", out_name, "--models", "tra", "--seeds", "1"]);
     assert!(text(&some.stdout).contains("seed 1") && !text(&some.stdout).contains("rope-qk"));
+}
+
+/// A run that ends early because everything was right is in the table like any other.
+#[test]
+fn early_ends_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("early.toml"), folder.path().join("out"));
+    // Right by chance within a few of its evaluations.
+    let early =
+        "steps = 200\neval = { every = 1, until_perfect = 1, splits = ['iid'], sequences = 1 }";
+    let text_of = TINY
+        .replace("steps = 30", early)
+        .replace("eval = { splits = ['iid'], sequences = 2 }\n", "")
+        .replace("length = '4..12'", "length = 4")
+        .replace("curriculum = { from = 4, until = 0.5 }\n", "");
+    std::fs::write(&file, text_of).unwrap();
+    let [file, out] = [&file, &out].map(|path| path.to_str().unwrap());
+    let arguments = ["reproduce", file, "--out", out, "--models", "tra", "--tasks", "flip"];
+    let printed = text(&ok(&arguments).stdout);
+    assert!(printed.contains("in 2 runs"), "{printed}");
+    let results: serde_json::Value =
+        serde_json::from_str(&read(Path::new(out), "results.json")).unwrap();
+    assert!(results["runs"][0]["step"].as_u64().unwrap() < 200);
+    assert!(text(&ok(&arguments).stderr).contains("everything is trained and tested"));
 }
 
 /// Killed without warning again and again: the table and the raw results are those of an experiment
@@ -153,6 +178,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let error = refused(&["reproduce", "all", "--text", &at("none"), "--out", &at("a")]);
     assert!(error.contains("tra data get wikitext-2"), "{error}");
     assert!(refused(&["reproduce", "timing", "--seeds", "1"]).contains("timing has neither"));
+    let error = refused(&["reproduce", "copy", "--tasks", "26", "--seeds", "9", "--out", &at("a")]);
+    assert!(error.contains("no run has all"), "{error}");
     std::fs::write(at("bad.toml"), TINY.replace("steps = 30", "stepz = 30")).unwrap();
     assert!(refused(&["reproduce", &at("bad.toml"), "--out", &at("a")]).contains("stepz"));
     assert!(!folder.path().join("a").exists());

@@ -142,7 +142,7 @@ pub fn run_cell(
 }
 
 /// Whether nothing is left to do: the last step taken, or everything right often enough.
-fn finished(run: &RunDir, config: &RunConfig) -> Result<bool, LabError> {
+pub(crate) fn finished(run: &RunDir, config: &RunConfig) -> Result<bool, LabError> {
     let Some(position) = run.position()? else { return Ok(false) };
     let perfect = config.eval.until_perfect;
     Ok(position.step >= config.steps || (perfect > 0 && position.perfect >= perfect))

@@ -215,13 +215,13 @@ fn forecast(trials: &[Trial], device: &Device) -> Result<()> {
     let told = |name: &str| spinner.set_message(format!("estimating: {name}"));
     let estimate = estimate(trials, device, told);
     spinner.finish_and_clear();
-    let Estimate { runs, training, testing } = estimate?;
-    match runs {
-        0 => eprintln!("everything is trained; tests may be left"),
+    let Estimate { runs, training, tests, testing } = estimate?;
+    let (training, testing) = (show::duration(training), show::duration(testing));
+    match (runs, tests) {
+        (0, 0) => eprintln!("everything is trained and tested"),
+        (0, _) => eprintln!("everything is trained; {tests} tests: at most about {testing}"),
         _ => eprintln!(
-            "{runs} to train: about {}, then tests: at most about {}",
-            show::duration(training),
-            show::duration(testing)
+            "{runs} to train: about {training}, then {tests} tests: at most about {testing}"
         ),
     }
     Ok(())

@@ -10,7 +10,9 @@ use tra_tasks::draw;
 use super::Trial;
 use crate::batch::Batch;
 use crate::error::LabError;
+use crate::records::Evaluation;
 use crate::run_dir::RunDir;
+use crate::sweep::finished;
 use crate::train::forecast;
 
 /// What is left to do.
@@ -20,7 +22,9 @@ pub struct Estimate {
     pub runs: usize,
     /// Seconds to train them.
     pub training: f64,
-    /// Seconds to test them, if every length is tested.
+    /// Tests that are not made.
+    pub tests: usize,
+    /// Seconds to make them, if every length is tested.
     pub testing: f64,
 }
 
@@ -45,11 +49,15 @@ pub fn estimate(
     let mut estimate = Estimate::default();
     for trial in trials {
         let config = &trial.cell.config;
-        let done = match RunDir::open(&trial.cell.path) {
-            Ok(run) => run.position()?.map_or(0, |position| position.step),
-            Err(_) => 0,
-        };
-        if done >= config.steps {
+        let (mut steps, mut known) = (config.steps, Evaluation::default());
+        if let Ok(run) = RunDir::open(&trial.cell.path) {
+            steps -= run.position()?.map_or(0, |position| position.step).min(steps);
+            if finished(&run, config)? {
+                (steps, known) = (0, run.evaluation()?);
+            }
+        }
+        let tests = trial.left(&known)?;
+        if steps == 0 && tests.is_empty() {
             continue;
         }
         let key = (trial.task.as_str(), trial.model.as_str());
@@ -57,15 +65,14 @@ pub fn estimate(
             Some(speed) => *speed,
             None => {
                 tell(&format!("{} {}", trial.task, trial.model));
-                let speed = measure(trial, device)?;
-                speeds.insert(key, speed);
-                speed
+                *speeds.entry(key).or_insert(measure(trial, device)?)
             }
         };
-        estimate.runs += 1;
-        estimate.training += speed.step * (config.steps - done) as f64;
+        estimate.runs += usize::from(steps > 0);
+        estimate.training += speed.step * steps as f64;
+        estimate.tests += tests.len();
         let task = config.task.build()?;
-        for question in &trial.tests {
+        for question in tests {
             let middle = (question.lengths.from + question.lengths.to) / 2;
             let middle =
                 if task.check_length(middle).is_ok() { middle } else { question.lengths.to };

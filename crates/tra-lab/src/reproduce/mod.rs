@@ -12,6 +12,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::{Table, Value};
+use tra_kernels::random::Stream;
+use tra_tasks::draw_length;
 
 use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
@@ -219,7 +221,12 @@ impl Experiment {
                 }
             }
         }
-        Ok(trials)
+        match trials.is_empty() {
+            true => Err(LabError::Setting(
+                "no run has all of the models, tasks and seeds asked for".into(),
+            )),
+            false => Ok(trials),
+        }
     }
 
     fn trial(
@@ -258,9 +265,7 @@ impl Experiment {
         let tests: Vec<Question> = tests
             .flat_map(|test| test.lengths.iter().map(move |lengths| question(test, lengths)))
             .collect();
-        for question in &tests {
-            config.task.split(&question.split)?;
-        }
+        check(&config, &tests)?;
         let path = out.join(format!("{}-{}-s{seed}", task.name, model.name));
         let (task, model) = (task.name.clone(), model.name.clone());
         Ok(Trial { task, model, cell: Cell { path, config }, tests })
@@ -283,6 +288,20 @@ impl Experiment {
         known("model", &models, used_models.chain(&selection.models))?;
         known("task", &tasks, used_tasks.chain(&selection.tasks))
     }
+}
+
+/// Says which test cannot be made, if there is one: now, and not after the training.
+fn check(config: &RunConfig, tests: &[Question]) -> Result<(), LabError> {
+    for Question { split, lengths, sequences, seed } in tests {
+        config.task.split(split)?;
+        if *sequences == 0 {
+            return Err(LabError::Setting(format!("a test of {split} has no sequences")));
+        }
+        let task = config.task.build()?;
+        draw_length(task.as_ref(), (lengths.from, lengths.to), Stream::new(*seed))?;
+        draw_length(task.as_ref(), (lengths.to, lengths.to), Stream::new(*seed))?;
+    }
+    Ok(())
 }
 
 /// Says so if a name is used that is not among the known ones.
@@ -388,6 +407,9 @@ steps = 50
             ("split = 'iid'", "split = 'idd'", "idd"),
             ("steps = 5", "stepz = 5", "stepz"),
             ("name = 'rope-qk'", "name = 'tra'", "one name"),
+            ("lengths = ['1..6', 8]", "lengths = [41]", "41"),
+            ("sequences = 3", "sequences = 0", "no sequences"),
+            ("seeds = [1, 2]", "seeds = []", "no run"),
         ] {
             assert!(FILE.contains(from));
             let file = experiment(&FILE.replacen(from, to, 1));

@@ -41,10 +41,40 @@ pub struct Found {
     pub results: Vec<EvalResult>,
 }
 
+impl Trial {
+    /// What is still to be tested, given what is `known` of the run after its last step.
+    ///
+    /// Of a split, lengths after one at which no sequence was right are left out, and so are those for which
+    /// the model has no positions.
+    pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&Question>, LabError> {
+        let task = self.cell.config.task.build()?;
+        let decoder = self.cell.config.decoder(task.vocab())?;
+        // Of each split, a length at which no sequence was right.
+        let mut lost: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut left = Vec::new();
+        for question in &self.tests {
+            let Question { split, lengths, seed, .. } = question;
+            if lost.get(split.as_str()).is_some_and(|length| lengths.from > *length) {
+                continue;
+            }
+            match known.results.iter().find(|result| answers(result, question)) {
+                Some(result) if result.exact_match == 0.0 => {
+                    lost.insert(split, lengths.to);
+                }
+                Some(_) => {}
+                None => {
+                    let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
+                    if decoder.check_length(longest.tokens.len()).is_ok() {
+                        left.push(question);
+                    }
+                }
+            }
+        }
+        Ok(left)
+    }
+}
+
 /// Tests a trained run on what it was not tested on yet; whether it came to the end.
-///
-/// Of a split, lengths after one at which no sequence was right are left out, and so are those for which a
-/// model has no positions.
 pub fn test(
     trial: &Trial,
     device: &Device,
@@ -55,36 +85,17 @@ pub fn test(
     let run = RunDir::open(&trial.cell.path)?;
     let (step, decoder) = run.newest_model(device, warn)?;
     let task = trial.cell.config.task.build()?;
-    // Of each split, a length at which no sequence was right.
-    let mut lost: BTreeMap<&str, usize> = BTreeMap::new();
-    for question in &trial.tests {
-        let Question { split, lengths, seed, .. } = question;
-        if lost.get(split.as_str()).is_some_and(|length| lengths.from > *length) {
-            continue;
-        }
+    loop {
         let known = run.evaluation()?;
-        let before = known.results.iter().find(|r| known.step == step && answers(r, question));
-        let result = match before {
-            Some(result) => result.clone(),
-            None => {
-                if interrupted.load(Ordering::SeqCst) {
-                    return Ok(false);
-                }
-                let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
-                if decoder.config().check_length(longest.tokens.len()).is_err() {
-                    continue;
-                }
-                let done = |done| progress(question, done);
-                let result = evaluate(&decoder, task.as_ref(), question, done)?;
-                run.merge_evaluation(&Evaluation { step, results: vec![result.clone()] })?;
-                result
-            }
-        };
-        if result.exact_match == 0.0 {
-            lost.insert(split, lengths.to);
+        let known = if known.step == step { known } else { Evaluation::default() };
+        let Some(question) = trial.left(&known)?.first().copied() else { return Ok(true) };
+        if interrupted.load(Ordering::SeqCst) {
+            return Ok(false);
         }
+        let done = |done| progress(question, done);
+        let result = evaluate(&decoder, task.as_ref(), question, done)?;
+        run.merge_evaluation(&Evaluation { step, results: vec![result] })?;
     }
-    Ok(true)
 }
 
 /// Whether a result is the answer to a question.
@@ -102,7 +113,8 @@ pub fn found(trials: &[Trial]) -> Result<Vec<Found>, LabError> {
         let Ok(run) = RunDir::open(&trial.cell.path) else { continue };
         let config = &trial.cell.config;
         let Evaluation { step, results } = run.evaluation()?;
-        if step != config.steps {
+        // It may have ended before its last step, when everything was right.
+        if run.steps()?.last() != Some(&step) {
             continue;
         }
         let wanted = trial.tests.iter();
