@@ -30,7 +30,8 @@ pub fn forward(z: &mut [f32], width: usize) {
             *z = root * root;
         }
         // What rounding left of the sum.
-        let scale = 1.0 / lanes(row, |p| p);
+        let [sum, _] = sums(row, |p| p);
+        let scale = 1.0 / sum;
         row.iter_mut().for_each(|p| *p *= scale);
     });
 }
@@ -62,8 +63,7 @@ pub fn backward(p: &[f32], dp: &mut [f32], width: usize) {
 fn threshold(row: &[f32]) -> f32 {
     let mut tau = -1.0f32;
     for _ in 0..STEPS {
-        let square = lanes(row, |z| (z - tau).max(0.0).powi(2));
-        let slope = lanes(row, |z| (z - tau).max(0.0));
+        let [slope, square] = sums(row, |z| (z - tau).max(0.0));
         let next = tau + (square - 1.0) / (2.0 * slope);
         if next <= tau {
             break;
@@ -73,17 +73,25 @@ fn threshold(row: &[f32]) -> f32 {
     tau
 }
 
-/// The sum over a row in eight parts, which compilers turn into vectors.
-fn lanes(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    let mut sums = [0.0; 8];
+/// The sums of `f` and of its square over a row, in eight parts, which compilers turn into vectors.
+fn sums(row: &[f32], f: impl Fn(f32) -> f32) -> [f32; 2] {
+    let mut parts = [[0.0; 8]; 2];
+    let [once, squared] = &mut parts;
     let chunks = row.chunks_exact(8);
-    let rest: f32 = chunks.remainder().iter().map(|z| f(*z)).sum();
+    let rest = chunks.remainder();
     for chunk in chunks {
-        for (sum, z) in sums.iter_mut().zip(chunk) {
-            *sum += f(*z);
+        for lane in 0..8 {
+            let x = f(chunk[lane]);
+            once[lane] += x;
+            squared[lane] += x * x;
         }
     }
-    sums.iter().sum::<f32>() + rest
+    for (lane, z) in rest.iter().enumerate() {
+        let x = f(*z);
+        once[lane] += x;
+        squared[lane] += x * x;
+    }
+    parts.map(|lanes| lanes.iter().sum())
 }
 
 fn each_row(x: &mut [f32], width: usize, f: impl Fn(&mut [f32]) + Sync) {
