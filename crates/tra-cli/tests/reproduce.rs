@@ -100,6 +100,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     assert!(learned.trim_end().ends_with('-'), "{table}");
     let page = read(&out, "report.html");
     assert!(page.contains("rope-qk") && page.contains("string"));
+    assert!(page.contains("tiny.toml --scale quick"), "how it was made");
     let results: serde_json::Value = serde_json::from_str(&read(&out, "results.json")).unwrap();
     assert_eq!(results["runs"].as_array().unwrap().len(), 8);
     assert_eq!(results["runs"][0]["settings"]["steps"], 30);
@@ -109,8 +110,13 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     assert_eq!(text(&second.stderr).matches("done before").count(), 8);
     assert!(text(&second.stderr).contains("everything is trained and tested"));
 
-    let some = ok(&["reproduce", file, "--out", out_name, "--models", "tra", "--seeds", "1"]);
-    assert!(text(&some.stdout).contains("seed 1") && !text(&some.stdout).contains("rope-qk"));
+    // One run more, and the table still has the others; in a folder of its own it is alone.
+    let one = ["reproduce", file, "--models", "tra", "--tasks", "flip", "--seeds", "3", "--out"];
+    let more = text(&ok(&[&one[..], &[out_name]].concat()).stdout);
+    assert!(more.contains("flip rope-qk") && more.contains("in 5 runs"), "{more}");
+    let alone = folder.path().join("alone");
+    let alone = text(&ok(&[&one[..], &[alone.to_str().unwrap()]].concat()).stdout);
+    assert!(alone.contains("seed 3") && !alone.contains("rope-qk"), "{alone}");
 }
 
 /// A run that ends early because everything was right is in the table like any other.
@@ -177,7 +183,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(error.contains("tra data get wikitext-2"), "{error}");
     let error = refused(&["reproduce", "all", "--text", &at("none"), "--out", &at("a")]);
     assert!(error.contains("tra data get wikitext-2"), "{error}");
-    assert!(refused(&["reproduce", "timing", "--seeds", "1"]).contains("timing has neither"));
+    assert!(refused(&["reproduce", "timing", "--seeds", "1"]).contains("timing has no"));
     let error = refused(&["reproduce", "copy", "--tasks", "26", "--seeds", "9", "--out", &at("a")]);
     assert!(error.contains("no run has all"), "{error}");
     std::fs::write(at("bad.toml"), TINY.replace("steps = 30", "stepz = 30")).unwrap();

@@ -13,7 +13,8 @@ use tra_lab::eval::Question;
 use tra_lab::gather::gather;
 use tra_lab::report::html;
 use tra_lab::reproduce::{
-    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, summary, table, test,
+    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary,
+    table, test,
 };
 use tra_lab::sweep::Done;
 use tra_nn::device::Device;
@@ -48,7 +49,7 @@ pub struct Args {
     /// configs/reproduce
     name: String,
 
-    /// quick: about an hour on two cores; paper: the paper's own sizes and steps
+    /// quick: an hour or two on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 
@@ -83,29 +84,26 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
-    let interrupted = crate::train::on_interrupt()?;
     let names: Vec<String> = match args.name.as_str() {
         "all" => FILES.iter().map(|(name, _)| name.to_string()).chain(["timing".into()]).collect(),
         name => vec![name.to_string()],
     };
     let of_runs = [args.models.is_empty(), args.tasks.is_empty(), args.seeds.is_empty()];
-    if names == ["timing"] && (of_runs.contains(&false) || args.text.is_some()) {
-        bail!("timing has neither models nor tasks, seeds or text to choose from");
+    let chosen = of_runs.contains(&false) || args.text.is_some() || args.device != "flex";
+    if names == ["timing"] {
+        if chosen {
+            bail!("timing has no models, tasks, seeds, text or device to choose from");
+        }
+        return timing::run(TIMING, args.scale, &folder(&args, "timing"), args.dry_run);
     }
+    let interrupted = crate::train::on_interrupt()?;
     if names.len() > 1 {
         // Now, and not hours from now.
         let part = read("wikitext")?.scale(args.scale).text.clone();
         part.map(|part| wikitext::folder(&part, args.text.as_deref())).transpose()?;
     }
     for name in &names {
-        let out = match &args.out {
-            Some(out) if names.len() > 1 => out.join(name),
-            Some(out) => out.clone(),
-            None => {
-                let name = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
-                PathBuf::from(format!("runs/reproduce/{name}-{}", args.scale.name()))
-            }
-        };
+        let out = folder(&args, name);
         if name == "timing" {
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
@@ -117,6 +115,33 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where an experiment goes.
+fn folder(args: &Args, name: &str) -> PathBuf {
+    match &args.out {
+        Some(out) if args.name == "all" => out.join(name),
+        Some(out) => out.clone(),
+        None => {
+            let name = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+            PathBuf::from(format!("runs/reproduce/{name}-{}", args.scale.name()))
+        }
+    }
+}
+
+/// What was typed, but for where it goes.
+fn typed(args: &Args) -> String {
+    let mut text = format!("tra reproduce {} --scale {}", args.name, args.scale.name());
+    let seeds: Vec<String> = args.seeds.iter().map(u64::to_string).collect();
+    for (flag, list) in [("models", &args.models), ("tasks", &args.tasks), ("seeds", &seeds)] {
+        if !list.is_empty() {
+            text += &format!(" --{flag} {}", list.join(","));
+        }
+    }
+    if let Some(folder) = &args.text {
+        text += &format!(" --text {}", folder.display());
+    }
+    text
 }
 
 /// An experiment of ours, or of a file.
@@ -190,6 +215,7 @@ fn one(
         eprintln!("{elsewhere} runs are being made by another process: run this again after it");
         return Ok(true);
     }
+    let trials = in_folder(&experiment, args.scale, trials, out)?;
     finish(&experiment, args, &trials, out)?;
     eprintln!("took {}", show::duration(begin.elapsed().as_secs_f64()));
     Ok(true)
@@ -252,9 +278,8 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     write(out, "results.json", &format!("{raw}\n"))?;
     let spinner = show::spinner("drawing the page".into());
     let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
-    let commands = vec![format!("tra reproduce {} --scale {scale}", args.name)];
     let device = tra_nn::device::by_name("flex")?;
-    let mut page = gather(&title, &paths, None, commands, &device, show::warn)?;
+    let mut page = gather(&title, &paths, None, vec![typed(args)], &device, show::warn)?;
     for (run, trial) in page.runs.iter_mut().zip(trials) {
         run.attention = trial.model.clone();
         if experiment.tasks.len() > 1 {

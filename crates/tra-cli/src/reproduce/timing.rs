@@ -1,6 +1,7 @@
 //! The paper's timing table: what TRA's training step costs beside RoPE's.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -49,7 +50,7 @@ impl Line {
     }
 }
 
-pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
+pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<ExitCode> {
     let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
     let work = if scale == Size::Quick { file.quick } else { file.paper };
     let Work { batch, length, vocab, repeat } = work;
@@ -74,7 +75,7 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
         show::duration(seconds)
     );
     if dry_run {
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut lines = Vec::new();
@@ -93,7 +94,8 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     super::write(out, "table.txt", &text)?;
     super::write(out, "results.json", &format!("{raw:#}\n"))?;
-    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))
+    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn table(file: &Timing, work: Work, scale: Size, threads: usize, lines: &[Line]) -> String {

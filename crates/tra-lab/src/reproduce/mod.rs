@@ -21,7 +21,7 @@ use crate::eval::Question;
 use crate::sweep::Cell;
 
 pub use estimate::{Estimate, estimate};
-pub use run::{Found, Results, found, test};
+pub use run::{Found, Results, found, in_folder, test};
 pub use table::{summary, table};
 
 /// An experiment, as its file has it.
@@ -38,7 +38,7 @@ pub struct Experiment {
     /// What they learn.
     #[serde(rename = "task")]
     pub tasks: Vec<TaskEntry>,
-    /// What two cores do in about an hour.
+    /// What two cores do in an hour or two.
     pub quick: Scale,
     /// The paper's own sizes, steps and batch.
     pub paper: Scale,
@@ -133,7 +133,7 @@ pub struct Test {
 /// Which of the two scales.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// About an hour on two cores.
+    /// An hour or two on two cores.
     #[default]
     Quick,
     /// The paper's own.

@@ -1,17 +1,19 @@
 //! Testing the runs of an experiment, and reading what was found.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
 use serde::Serialize;
 use tra_tasks::draw;
 
-use super::Trial;
+use super::{Experiment, Selection, Size, Trial};
 use crate::error::LabError;
 use crate::eval::{Question, evaluate};
 use crate::records::{EvalResult, Evaluation};
 use crate::run_dir::RunDir;
+use crate::sweep::finished;
 
 /// Everything an experiment found; nothing in it depends on the clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -104,6 +106,30 @@ fn answers(result: &EvalResult, question: &Question) -> bool {
         && result.shortest == question.lengths.from
         && result.length == question.lengths.to
         && result.sequences == question.sequences
+}
+
+/// The runs of an experiment a folder has: those just `asked` for and the others of it that were trained there with
+/// the same settings, so that a table of some of them does not take the place of one of all.
+pub fn in_folder(
+    experiment: &Experiment,
+    size: Size,
+    asked: Vec<Trial>,
+    out: &Path,
+) -> Result<Vec<Trial>, LabError> {
+    let is_asked = |trial: &Trial| asked.iter().any(|other| other.cell.path == trial.cell.path);
+    let is_there = |trial: &Trial| {
+        let there = RunDir::open(&trial.cell.path).and_then(|run| {
+            Ok(run.config()? == trial.cell.config && finished(&run, &trial.cell.config)?)
+        });
+        there.unwrap_or(false)
+    };
+    let mut all = experiment.trials(size, &Selection::default(), out)?;
+    all.retain(|trial| is_asked(trial) || is_there(trial));
+    // Seeds the experiment does not have.
+    let more = asked.iter().filter(|trial| all.iter().all(|t| t.cell.path != trial.cell.path));
+    let more: Vec<Trial> = more.cloned().collect();
+    all.extend(more);
+    Ok(all)
 }
 
 /// What was found so far of runs that are trained; the others are left out.
