@@ -22,7 +22,7 @@ use tra_tasks::Measure;
 
 use crate::records::{EvalResult, EvaluationRecord, Perplexity, StepRecord};
 use series::Task;
-pub use text::{percent, whole};
+pub use text::{percent, plural, whole};
 
 use text::escape;
 

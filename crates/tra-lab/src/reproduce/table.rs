@@ -2,7 +2,7 @@
 
 use super::Found;
 use crate::records::EvalResult;
-use crate::report::{percent, whole};
+use crate::report::{percent, plural, whole};
 
 /// Columns that fit on a line of 80.
 const COLUMNS: usize = 7;
@@ -14,11 +14,11 @@ type Value = fn(&EvalResult) -> f64;
 
 /// Share of sequences that are fully right, then of answers that are wrong, in percent: the mean over seeds,
 /// and the deviation where they differ. A dash: not tested, as no sequence was right at a shorter length, or
-/// as the model has no such positions.
+/// as the model has no such positions. Where that is so of some seeds only, they count as having none right.
 pub fn table(found: &[Found]) -> String {
     let (mut rows, mut columns): (Vec<(&str, &str)>, Vec<Column>) = (Vec::new(), Vec::new());
     for run in found {
-        let row = (run.task.as_str(), run.model.as_str());
+        let row = row_of(run);
         if !rows.contains(&row) {
             rows.push(row);
         }
@@ -30,37 +30,66 @@ pub fn table(found: &[Found]) -> String {
     }
     // A task may be there with later seeds only; its rows stay together all the same.
     rows.sort_by_key(|(task, _)| found.iter().position(|run| run.task == *task));
-    let seeds = seeds(found);
-    let parts: [(&str, Value); 2] = [
-        ("sequences with every answer right", |r| r.exact_match),
-        ("answers that are wrong", |r| r.token_error),
+    let seeds = seeds(found, &rows);
+    let parts: [(&str, Value, Option<f64>); 2] = [
+        ("sequences with every answer right", |r| r.exact_match, Some(0.0)),
+        ("answers that are wrong", |r| r.token_error, None),
     ];
     let mut text = String::new();
-    for (what, value) in parts {
+    for (what, value, lost) in parts {
         text += &format!("{what}, %; mean of {seeds}\n");
         for columns in columns.chunks(COLUMNS) {
-            text += &block(found, &rows, columns, value);
+            text += &block(found, &rows, columns, |run, column| {
+                let tested = run.results.iter().find(|r| key(r) == *column).map(value);
+                tested.map_or_else(
+                    || Cell::Untested(lost.filter(|_| is_lost(run, column))),
+                    Cell::Tested,
+                )
+            });
         }
         text.push('\n');
     }
     text
 }
 
-fn seeds(found: &[Found]) -> String {
-    let mut seeds: Vec<u64> = found.iter().map(|run| run.seed).collect();
-    seeds.sort();
-    seeds.dedup();
-    match seeds.len() {
-        1 => format!("seed {}", seeds[0]),
-        n => format!("{n} seeds"),
+/// What a seed has to say in a column.
+enum Cell {
+    Tested(f64),
+    /// And what it is taken for where other seeds were tested.
+    Untested(Option<f64>),
+}
+
+/// Whether a length was left out because none was right at a shorter one of the same split.
+fn is_lost(run: &Found, (split, from, _): &Column) -> bool {
+    run.results.iter().any(|r| r.split == *split && r.length < *from && r.exact_match == 0.0)
+}
+
+fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
+    let of = |row: &(&str, &str)| found.iter().filter(|run| row_of(run) == *row).count();
+    let (fewest, most) = (rows.iter().map(of).min(), rows.iter().map(of).max());
+    match (fewest.unwrap_or(0), most.unwrap_or(0)) {
+        (_, 1) if found.iter().all(|run| run.seed == found[0].seed) => {
+            format!("seed {}", found[0].seed)
+        }
+        (fewest, most) if fewest == most => plural(most, "seed"),
+        (fewest, most) => format!("{fewest} to {most} seeds"),
     }
+}
+
+fn row_of(run: &Found) -> (&str, &str) {
+    (&run.task, &run.model)
 }
 
 fn key(result: &EvalResult) -> Column {
     (result.split.clone(), result.shortest, result.length)
 }
 
-fn block(found: &[Found], rows: &[(&str, &str)], columns: &[Column], value: Value) -> String {
+fn block(
+    found: &[Found],
+    rows: &[(&str, &str)],
+    columns: &[Column],
+    cell: impl Fn(&Found, &Column) -> Cell,
+) -> String {
     let several = rows.iter().any(|(task, _)| *task != rows[0].0);
     let label = |(task, model): &(&str, &str)| match several {
         true => format!("{task} {model}"),
@@ -86,14 +115,31 @@ fn block(found: &[Found], rows: &[(&str, &str)], columns: &[Column], value: Valu
         }
         text += &format!("{:widest$}", label(row));
         for column in columns {
-            let runs = found.iter().filter(|run| (run.task.as_str(), run.model.as_str()) == *row);
-            let results = runs.flat_map(|run| run.results.iter().find(|r| key(r) == *column));
-            let values: Vec<f64> = results.map(value).collect();
+            let runs = found.iter().filter(|run| row_of(run) == *row);
+            let values = mean_of(runs.map(|run| cell(run, column)));
             text += &format!(" {:>8}", mean_and_deviation(&values));
         }
         text.push('\n');
     }
     text
+}
+
+/// The values of a row's seeds, or none where they cannot be told.
+fn mean_of(cells: impl Iterator<Item = Cell>) -> Vec<f64> {
+    let mut values = Vec::new();
+    let mut tested = false;
+    for cell in cells {
+        match cell {
+            Cell::Tested(value) => {
+                tested = true;
+                values.push(value);
+            }
+            Cell::Untested(Some(value)) => values.push(value),
+            // A mean of the others would flatter or wrong the row.
+            Cell::Untested(None) => return Vec::new(),
+        }
+    }
+    if tested { values } else { Vec::new() }
 }
 
 /// `99.8±0.4`, of shares; with fewer digits of the deviation where the mean needs more.
@@ -113,26 +159,41 @@ fn mean_and_deviation(shares: &[f64]) -> String {
     }
 }
 
-/// How much the first model was tested, and how much of it was right.
+/// How much the first model was tested on every task, and how much of it was right.
 pub fn summary(found: &[Found]) -> String {
-    let Some(first) = found.first() else { return String::new() };
-    let of: Vec<&Found> = found.iter().filter(|run| run.model == first.model).collect();
-    let all: Vec<&EvalResult> = of.iter().flat_map(|run| &run.results).collect();
+    let mut tasks: Vec<&str> = Vec::new();
+    for run in found {
+        if !tasks.contains(&run.task.as_str()) {
+            tasks.push(&run.task);
+        }
+    }
+    let of = |task: &&str| {
+        let of_task = |run: &&Found| run.model == found[0].model && run.task == *task;
+        let runs: Vec<&Found> = found.iter().filter(of_task).collect();
+        let name = match tasks.len() {
+            1 => found[0].model.clone(),
+            _ => format!("{task} {}", found[0].model),
+        };
+        (!runs.is_empty()).then(|| verdict(&name, &runs))
+    };
+    tasks.iter().filter_map(of).collect()
+}
+
+fn verdict(name: &str, runs: &[&Found]) -> String {
+    let all: Vec<&EvalResult> = runs.iter().flat_map(|run| &run.results).collect();
     let sequences: u64 = all.iter().map(|r| r.sequences).sum();
     let answers: u64 = all.iter().map(|r| r.scored).sum();
     let wrong: f64 = all.iter().map(|r| r.token_error * r.scored as f64).sum();
-    let short: Vec<&&EvalResult> = all.iter().filter(|r| r.exact_match < 1.0).collect();
-    let verdict = match short.len() {
+    let verdict = match all.iter().filter(|r| r.exact_match < 1.0).count() {
         0 => "100.0% on every test and seed".to_string(),
         n => format!("short of 100% in {n} of {} results", all.len()),
     };
     format!(
-        "{}: {verdict}\n{} sequences with {} answers, {} of them wrong, in {} runs\n",
-        first.model,
+        "{name}: {verdict}\n{} sequences with {} answers, {} of them wrong, in {}\n",
         whole(sequences),
         whole(answers),
         whole(wrong.round() as u64),
-        of.len()
+        plural(runs.len(), "run")
     )
 }
 
@@ -192,6 +253,25 @@ rope    3.0±1.4        -
         );
         assert!(summary(&found[1..2]).contains("short of 100% in 1 of 1"));
         assert_eq!(summary(&[]), "");
+    }
+
+    /// A seed that lost all before does not leave the mean, or only the good ones would stay in it.
+    #[test]
+    fn seeds_that_lost_all_count() {
+        let found = [
+            run("rope", 1, vec![result("iid", 64, 0.0)]),
+            run("rope", 2, vec![result("iid", 64, 0.5), result("iid", 128, 0.5)]),
+            run("rope", 3, vec![result("iid", 64, 0.5), result("iid", 128, 0.25)]),
+            run("tra", 1, vec![result("iid", 64, 1.0), result("sparse", 128, 1.0)]),
+        ];
+        let text = table(&found);
+        let row = |n: usize| text.lines().filter(|line| line.starts_with("rope")).nth(n).unwrap();
+        assert!(text.starts_with("sequences with every answer right, %; mean of 1 to 3 seeds\n"));
+        assert_eq!(
+            row(0).split_whitespace().collect::<Vec<_>>(),
+            ["rope", "33.3±29", "25.0±25", "-"]
+        );
+        assert_eq!(row(1).split_whitespace().nth(2), Some("-"), "{text}");
     }
 
     #[test]
