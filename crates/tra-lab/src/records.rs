@@ -193,6 +193,11 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 2], D::Error> {
     Ok(<[Option<f64>; 2]>::deserialize(from)?.map(|x| x.unwrap_or(f64::NAN)))
 }
 
+/// Whether no sequence of `split` was right at a length below `shortest`, so that none can be expected there.
+pub(crate) fn is_lost(results: &[EvalResult], split: &str, shortest: usize) -> bool {
+    results.iter().any(|r| r.split == split && r.length < shortest && r.exact_match == 0.0)
+}
+
 /// The Wilson score interval at 95% for `hits` out of `n`.
 pub fn wilson(hits: u64, n: u64) -> [f64; 2] {
     if n == 0 {

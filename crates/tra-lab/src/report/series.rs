@@ -4,7 +4,7 @@ use tra_tasks::Measure;
 
 use super::Run;
 use super::marks::{self, Mark};
-use crate::records::EvalResult;
+use crate::records::{EvalResult, is_lost};
 
 /// The runs of one task.
 pub struct Task<'a> {
@@ -70,9 +70,18 @@ impl<'a> Series<'a> {
         self.runs.iter().filter_map(at).collect()
     }
 
-    /// Exact match at `place` over the seeds.
+    /// Exact match at `place` over the seeds; one that was not tested there because it lost everything before
+    /// counts as having none right.
     pub fn exact_match(&self, place: Place) -> Option<Spread> {
-        Spread::of(self.results(place).iter().map(|(_, result)| result.exact_match))
+        let tested = self.results(place);
+        let is_tested = |run: &Run| tested.iter().any(|(other, _)| std::ptr::eq(*other, run));
+        let lost = |run: &&&Run| {
+            !tested.is_empty()
+                && !is_tested(run)
+                && is_lost(&run.results, place.split, place.shortest)
+        };
+        let lost = self.runs.iter().filter(lost).map(|_| 0.0);
+        Spread::of(tested.iter().map(|(_, result)| result.exact_match).chain(lost))
     }
 }
 
@@ -173,6 +182,27 @@ mod tests {
         let tasks = tasks(&report.runs);
         assert!(tasks[0].series.iter().all(|s| s.label != "rope"));
         assert_eq!(tasks[0].series.len(), 3);
+    }
+
+    /// Of two seeds one was not tested any further: the mean is not the other's alone.
+    #[test]
+    fn a_seed_that_lost_everything_counts() {
+        let mut report = fixture::report();
+        let place = report.runs.iter_mut().filter(|run| run.attention == "rope").map(|run| {
+            run.results.retain(|result| result.split == "iid");
+            run.results.sort_by_key(|result| result.length);
+            let far = run.results.last().unwrap().clone();
+            run.results.iter_mut().for_each(|result| result.exact_match = 0.5);
+            far
+        });
+        let far = place.last().unwrap();
+        let first = report.runs.iter_mut().find(|run| run.attention == "rope").unwrap();
+        first.results.retain(|result| result.length < far.shortest);
+        first.results.last_mut().unwrap().exact_match = 0.0;
+        let tasks = tasks(&report.runs);
+        let rope = tasks[0].series.iter().find(|series| series.label == "rope").unwrap();
+        let spread = rope.exact_match(Place::of(&far)).unwrap();
+        assert_eq!((spread.mean, spread.least, spread.most), (0.25, 0.0, 0.5));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Testing the runs of an experiment, and reading what was found.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +10,7 @@ use tra_tasks::draw;
 use super::{Experiment, Selection, Size, Trial};
 use crate::error::LabError;
 use crate::eval::{Question, evaluate};
-use crate::records::{EvalResult, Evaluation};
+use crate::records::{EvalResult, Evaluation, is_lost};
 use crate::run_dir::RunDir;
 use crate::sweep::finished;
 
@@ -51,25 +50,18 @@ impl Trial {
     pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&Question>, LabError> {
         let task = self.cell.config.task.build()?;
         let decoder = self.cell.config.decoder(task.vocab())?;
-        // Of each split, a length at which no sequence was right.
-        let mut lost: BTreeMap<&str, usize> = BTreeMap::new();
+        let is_ours = |r: &&EvalResult| self.tests.iter().any(|question| answers(r, question));
+        let known: Vec<EvalResult> = known.results.iter().filter(is_ours).cloned().collect();
         let mut left = Vec::new();
         for question in &self.tests {
             let Question { split, lengths, seed, .. } = question;
-            if lost.get(split.as_str()).is_some_and(|length| lengths.from > *length) {
+            let is_known = known.iter().any(|result| answers(result, question));
+            if is_known || is_lost(&known, split, lengths.from) {
                 continue;
             }
-            match known.results.iter().find(|result| answers(result, question)) {
-                Some(result) if result.exact_match == 0.0 => {
-                    lost.insert(split, lengths.to);
-                }
-                Some(_) => {}
-                None => {
-                    let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
-                    if decoder.check_length(longest.tokens.len()).is_ok() {
-                        left.push(question);
-                    }
-                }
+            let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
+            if decoder.check_length(longest.tokens.len()).is_ok() {
+                left.push(question);
             }
         }
         Ok(left)

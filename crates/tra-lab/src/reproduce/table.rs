@@ -1,7 +1,7 @@
 //! The table of an experiment: a row for every model, a column for every split and length.
 
 use super::Found;
-use crate::records::EvalResult;
+use crate::records::{EvalResult, is_lost};
 use crate::report::{percent, plural, whole};
 
 /// Columns that fit on a line of 80.
@@ -42,7 +42,7 @@ pub fn table(found: &[Found]) -> String {
             text += &block(found, &rows, columns, |run, column| {
                 let tested = run.results.iter().find(|r| key(r) == *column).map(value);
                 tested.map_or_else(
-                    || Cell::Untested(lost.filter(|_| is_lost(run, column))),
+                    || Cell::Untested(lost.filter(|_| is_lost(&run.results, &column.0, column.1))),
                     Cell::Tested,
                 )
             });
@@ -57,11 +57,6 @@ enum Cell {
     Tested(f64),
     /// And what it is taken for where other seeds were tested.
     Untested(Option<f64>),
-}
-
-/// Whether a length was left out because none was right at a shorter one of the same split.
-fn is_lost(run: &Found, (split, from, _): &Column) -> bool {
-    run.results.iter().any(|r| r.split == *split && r.length < *from && r.exact_match == 0.0)
 }
 
 fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
