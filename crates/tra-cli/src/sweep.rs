@@ -13,6 +13,9 @@ use tra_tasks::Measure;
 
 use crate::show::{self, Progress};
 
+/// Mechanisms side by side in a table that fits 80 columns.
+const MECHANISMS: usize = 3;
+
 /// Train a grid of mechanisms x tasks x seeds
 ///
 /// Skips what is done and goes on with what was cut. With --shard, several machines share the work
@@ -104,7 +107,7 @@ fn finish(sweep: &SweepConfig, all: &[Cell]) -> Result<ExitCode> {
 }
 
 /// Exact match, or perplexity for text, mean and deviation over seeds: one line a task, split and
-/// length, and one column a mechanism.
+/// length, and one column a mechanism, a few of them at a time.
 pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
     let mut mechanisms: Vec<&str> = Vec::new();
     let mut lines: Vec<(&str, Measure, String, usize)> = Vec::new();
@@ -121,30 +124,32 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
             }
         }
     }
-    let mut text = format!("{:<12} {:<9} {:>7}", "task", "split", "length");
-    for mechanism in &mechanisms {
-        text += &format!(" {mechanism:>16}");
-    }
-    text.push('\n');
-    for (name, measure, split, length) in &lines {
-        text += &format!("{name:<12} {split:<9} {length:>7}");
-        for mechanism in &mechanisms {
-            let of = |cell: &Cell| {
-                task(cell) == *name && cell.config.model.attention.name() == *mechanism
-            };
-            let values: Vec<f64> = rows
-                .iter()
-                .filter(|(cell, _)| of(cell))
-                .flat_map(|(_, results)| results)
-                .filter(|r| r.split == *split && r.length == *length)
-                .map(|r| match measure {
-                    Measure::ExactMatch => r.exact_match,
-                    Measure::Perplexity => r.loss.exp(),
-                })
-                .collect();
-            text += &format!(" {:>16}", mean_and_deviation(&values, *measure));
+    let value = |name: &str, measure: Measure, split: &str, length: usize, mechanism: &str| {
+        let of =
+            |cell: &Cell| task(cell) == name && cell.config.model.attention.name() == mechanism;
+        let results = rows.iter().filter(|(cell, _)| of(cell)).flat_map(|(_, results)| results);
+        let results = results.filter(|r| r.split == split && r.length == length);
+        let values = results.map(|r| match measure {
+            Measure::ExactMatch => r.exact_match,
+            Measure::Perplexity => r.loss.exp(),
+        });
+        mean_and_deviation(&values.collect::<Vec<f64>>(), measure)
+    };
+    let mut text = String::new();
+    for (block, mechanisms) in mechanisms.chunks(MECHANISMS).enumerate() {
+        if block > 0 {
+            text.push('\n');
         }
+        text += &format!("{:<12} {:<9} {:>7}", "task", "split", "length");
+        mechanisms.iter().for_each(|mechanism| text += &format!(" {mechanism:>15}"));
         text.push('\n');
+        for (name, measure, split, length) in &lines {
+            text += &format!("{name:<12} {split:<9} {length:>7}");
+            for mechanism in mechanisms {
+                text += &format!(" {:>15}", value(name, *measure, split, *length, mechanism));
+            }
+            text.push('\n');
+        }
     }
     text
 }
@@ -163,5 +168,43 @@ fn mean_and_deviation(values: &[f64], measure: Measure) -> String {
             let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
             format!("{shown} ± {:.1}", scale * variance.sqrt())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_mechanisms_stand_below_each_other() {
+        let names = ["tra", "rope", "stickbreaking", "tra-threshold", "fox"];
+        let list = names.map(|name| format!("'{name}'")).join(", ");
+        let grid: SweepConfig = toml::from_str(&format!(
+            "out = 'x'\nattention = [{list}]\ntask = ['copy-unique']\nseeds = [1]"
+        ))
+        .unwrap();
+        let cells = grid.cells().unwrap();
+        let result = EvalResult {
+            split: "201-300".into(),
+            length: 65_536,
+            shortest: 1,
+            sequences: 8,
+            exact_match: 0.9999,
+            exact_match_interval: [0.0, 1.0],
+            scored: 8,
+            token_error: 0.0,
+            token_error_interval: [0.0, 1.0],
+            loss: 0.0,
+            loss_interval: [0.0, 0.0],
+        };
+        let other = EvalResult { exact_match: 0.1, ..result.clone() };
+        let rows: Vec<_> = cells
+            .iter()
+            .flat_map(|cell| [(cell, vec![result.clone()]), (cell, vec![other.clone()])])
+            .collect();
+        let text = grid_table(&rows);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.matches("201-300").count(), 2);
+        assert!(names.iter().all(|name| text.contains(name)), "{text}");
     }
 }
