@@ -24,8 +24,8 @@ pub fn section(task: &Task) -> String {
     out
 }
 
-/// The split with most lengths first, then every other split of several lengths. Where every
-/// split is one length or bucket of its own, together they make the line.
+/// The split with most lengths first, then every other split of several lengths. Where splits are
+/// stretches of lengths, together they make the line.
 fn families(places: Vec<Place>) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for place in places {
@@ -34,17 +34,29 @@ fn families(places: Vec<Place>) -> Vec<Family> {
             None => families.push(Family { name: place.split, places: vec![place] }),
         }
     }
-    let alone = families.iter().all(|family| family.places.len() == 1);
-    let mut all: Vec<Place> = families.iter().flat_map(|family| family.places.clone()).collect();
-    all.sort_by_key(|place| place.length);
-    let different = all.windows(2).all(|pair| pair[0].length < pair[1].length);
-    if alone && different && all.len() > 1 {
-        return vec![Family { name: "all splits", places: all }];
+    if let Some(places) = one_line(&families) {
+        return vec![Family { name: "all splits", places }];
     }
     families.sort_by_key(|family| std::cmp::Reverse(family.places.len()));
     let several = families.iter().filter(|family| family.places.len() > 1).count();
     families.truncate(several.max(1));
     families
+}
+
+/// The places of all splits by length, if the lengths of no split reach into those of another. A range
+/// whose longest length was also tested alone makes way for that.
+fn one_line<'a>(families: &[Family<'a>]) -> Option<Vec<Place<'a>>> {
+    let mut all: Vec<Place> = families.iter().flat_map(|family| family.places.clone()).collect();
+    all.sort_by_key(|place| (place.length, std::cmp::Reverse(place.shortest)));
+    let reach = |family: &Family| {
+        let shortest = family.places.iter().map(|place| place.shortest).min();
+        (shortest, family.places.iter().map(|place| place.length).max())
+    };
+    let mut stretches: Vec<_> = families.iter().map(reach).collect();
+    stretches.sort();
+    let apart = stretches.windows(2).all(|pair| pair[0].1 < pair[1].0);
+    all.dedup_by_key(|place| place.length);
+    (apart && families.len() > 1).then_some(all)
 }
 
 fn plot(task: &Task, family: &Family) -> Plot {
@@ -174,6 +186,17 @@ mod tests {
         let found = families(vec![place("far", 41, 100), place("near", 1, 40)]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].places, [place("near", 1, 40), place("far", 41, 100)]);
+    }
+
+    #[test]
+    fn a_bucket_and_its_longest_length_make_one_point() {
+        let found =
+            families(vec![place("iid", 1, 50), place("far", 51, 100), place("far", 100, 100)]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].places, [place("iid", 1, 50), place("far", 100, 100)]);
+        let found =
+            families(vec![place("iid", 1, 50), place("far", 40, 100), place("far", 100, 100)]);
+        assert_eq!((found.len(), found[0].name), (1, "far"));
     }
 
     #[test]
