@@ -62,13 +62,7 @@ impl Task for CopyUnique {
 
     fn check_length(&self, length: usize) -> Result<(), String> {
         symbols::check_least(length, 1)?;
-        match length <= self.alphabet as usize {
-            true => Ok(()),
-            false => Err(format!(
-                "there are only {} different symbols; set alphabet to {length} or more",
-                self.alphabet
-            )),
-        }
+        symbols::check_distinct(length, self.alphabet)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {

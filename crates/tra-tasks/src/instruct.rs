@@ -6,8 +6,8 @@
 //! that follows it there: `<bos> induct c a b c <sep> a b <eos>`. The answer and the EOS behind it
 //! are scored, the cue is not. Instructions are drawn evenly among those the length allows: `first`
 //! and `last` need one symbol, `induct` two; the empty string is copied and reversed to nothing.
-//! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct). Length
-//! counts symbols of the string.
+//! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct); with `unique`
+//! none repeats, and no string is longer than the alphabet. Length counts symbols of the string.
 
 use serde::{Deserialize, Serialize};
 use tra_kernels::random::Stream;
@@ -43,11 +43,18 @@ const SPLITS: &[Split] = &{
 pub struct Instruct {
     /// How many symbols there are, instructions not counted.
     pub alphabet: u32,
+    /// No symbol occurs twice in a string, so that every place can be found by content alone.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unique: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Default for Instruct {
     fn default() -> Self {
-        Self { alphabet: 256 }
+        Self { alphabet: 256, unique: false }
     }
 }
 
@@ -82,8 +89,8 @@ impl Task for Instruct {
         SPLITS
     }
 
-    fn check_length(&self, _: usize) -> Result<(), String> {
-        Ok(())
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        if self.unique { symbols::check_distinct(length, self.alphabet) } else { Ok(()) }
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
@@ -94,6 +101,10 @@ impl Task for Instruct {
         };
         let instruction = possible[stream.fork(0).below(0, possible.len() as u64) as usize];
         let (string, place) = match instruction {
+            _ if self.unique => {
+                let place = stream.fork(2).below(0, (length as u64).saturating_sub(1).max(1));
+                (self.symbols().distinct(stream.fork(1), length), place as usize)
+            }
             INDUCT => self.symbols().string_with_cue(stream.fork(1), length),
             _ => (self.symbols().string(stream.fork(1), length), 0),
         };
@@ -152,7 +163,8 @@ mod tests {
     #[test]
     fn every_answer_follows_from_the_instruction() {
         check_answers(&Instruct::default(), 60, solve);
-        check_answers(&Instruct { alphabet: 2 }, 60, solve);
+        check_answers(&Instruct { alphabet: 500, unique: true }, 60, solve);
+        check_answers(&Instruct { alphabet: 2, unique: false }, 60, solve);
     }
 
     #[test]
@@ -161,7 +173,8 @@ mod tests {
             for alphabet in [4, 8] {
                 let mut instructions = [0; 5];
                 let mut symbols = vec![0; alphabet as usize];
-                for sample in samples(&Instruct { alphabet }, "train", length, 2000) {
+                for sample in samples(&Instruct { alphabet, unique: false }, "train", length, 2000)
+                {
                     instructions[sample.tokens[1] as usize - 4] += 1;
                     let string = &sample.tokens[2..2 + length];
                     string.iter().for_each(|t| symbols[*t as usize - 9] += 1);
@@ -177,6 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn unique_strings_have_no_repeats_and_cues_at_every_place() {
+        let task = Instruct { alphabet: 12, unique: true };
+        let mut places = [0; 12];
+        for sample in samples(&task, "train", 12, 2000) {
+            let string = &sample.tokens[2..14];
+            assert_eq!(string.iter().collect::<std::collections::BTreeSet<_>>().len(), 12);
+            if sample.tokens[1] == INDUCT {
+                places[string.iter().position(|t| *t == sample.tokens[15]).unwrap()] += 1;
+            }
+        }
+        assert!(
+            places[..11].iter().all(|n| (15..=60).contains(n)) && places[11] == 0,
+            "{places:?}"
+        );
+        let error = draw(&task, "train", (13, 13), 0, 0).unwrap_err().to_string();
+        assert!(error.contains("set alphabet to 13"), "{error}");
+    }
+
+    #[test]
     fn the_empty_string_is_answered_by_eos() {
         let sample = draw(&Instruct::default(), "train", (0, 0), 0, 0).unwrap();
         assert_eq!(sample.scored, [false, false, false, true]);
@@ -185,7 +217,9 @@ mod tests {
 
     #[test]
     fn bad_settings_say_why() {
-        assert!(Instruct { alphabet: 1 }.validate().unwrap_err().contains("alphabet"));
-        assert!(Instruct { alphabet: 2 }.validate().is_ok());
+        assert!(
+            Instruct { alphabet: 1, unique: false }.validate().unwrap_err().contains("alphabet")
+        );
+        assert!(Instruct { alphabet: 2, unique: false }.validate().is_ok());
     }
 }

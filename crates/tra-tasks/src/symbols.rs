@@ -32,6 +32,16 @@ pub(crate) fn check_least(length: usize, least: usize) -> Result<(), String> {
     }
 }
 
+/// Says why a string without repeats is too long, if it is.
+pub(crate) fn check_distinct(length: usize, alphabet: u32) -> Result<(), String> {
+    match length <= alphabet as usize {
+        true => Ok(()),
+        false => Err(format!(
+            "there are only {alphabet} different symbols; set alphabet to {length} or more"
+        )),
+    }
+}
+
 /// An alphabet: `count` tokens from `first` on.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbols {
