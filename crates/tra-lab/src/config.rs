@@ -89,16 +89,8 @@ impl Default for RunConfig {
 pub struct Curriculum {
     /// The longest length at the first step.
     pub from: usize,
-    /// Share of the steps after which the longest length is drawn.
+    /// Share of the steps after which all lengths are drawn.
     pub until: f64,
-    /// Shorter lengths than this share of the longest at hand are not drawn: long sequences have more to tell
-    /// apart in them, and more of that for each token.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub shortest: f64,
-}
-
-fn is_zero(share: &f64) -> bool {
-    *share == 0.0
 }
 
 /// What is tested during training.
@@ -327,8 +319,7 @@ impl RunConfig {
         let Some(curriculum) = self.curriculum else { return Lengths { from, to } };
         let share = step as f64 / (curriculum.until * self.steps as f64).max(1.0);
         let more = (to - curriculum.from) as f64 * share.min(1.0);
-        let to = curriculum.from + more as usize;
-        Lengths { from: from.max((curriculum.shortest * to as f64) as usize), to }
+        Lengths { from, to: curriculum.from + more as usize }
     }
 
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
@@ -380,7 +371,7 @@ impl RunConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
-        if let Some(Curriculum { from, until, shortest }) = self.curriculum {
+        if let Some(Curriculum { from, until }) = self.curriculum {
             let lengths = self.train_lengths();
             if !(lengths.from..=lengths.to).contains(&from) {
                 return wrong(format!(
@@ -390,11 +381,6 @@ impl RunConfig {
             if !(0.0..=1.0).contains(&until) {
                 return wrong(format!(
                     "curriculum.until is a share of the steps, in 0..1, not {until}"
-                ));
-            }
-            if !(0.0..=1.0).contains(&shortest) {
-                return wrong(format!(
-                    "curriculum.shortest is a share of the longest length, in 0..1, not {shortest}"
                 ));
             }
         }
@@ -501,9 +487,6 @@ mod tests {
         assert_eq!(parse("length = 512").unwrap().lengths_at(0).to, 512);
         let at_once = parse("length = '4..64'\n[curriculum]\nfrom = 8\nuntil = 0.0").unwrap();
         assert_eq!([at_once.lengths_at(0).to, at_once.lengths_at(1).to], [8, 64]);
-        let long = parse("length = '3..64'\n[curriculum]\nfrom = 4\nuntil = 0.0\nshortest = 0.5");
-        let long = long.unwrap();
-        assert_eq!([long.lengths_at(0).from, long.lengths_at(1).from], [3, 32]);
     }
 
     #[test]
@@ -525,7 +508,6 @@ mod tests {
             ("[curriculum]\nfrom = 600\nuntil = 0.5", "curriculum.from"),
             ("[curriculum]\nfrom = 512\nuntil = 1.5", "curriculum.until"),
             ("[curriculum]\nfrom = 512", "until"),
-            ("[curriculum]\nfrom = 512\nuntil = 0.5\nshortest = 2.0", "curriculum.shortest"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),
             ("[model]\nwidth = 10\nheads = 3", "must divide"),
