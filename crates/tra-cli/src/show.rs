@@ -151,29 +151,28 @@ pub struct Progress {
     label: String,
     measure: Measure,
     steps: u64,
-    first: u64,
+    /// The step before the first one seen: a run that goes on does not begin at 0.
+    first: Option<u64>,
     last_line: Instant,
 }
 
 impl Progress {
-    pub fn new(config: &RunConfig, first: u64) -> Self {
+    pub fn new(config: &RunConfig) -> Self {
         let attention = config.model.attention.name();
-        Self::labelled(attention.into(), config, first)
+        Self::labelled(attention.into(), config)
     }
 
-    pub fn labelled(label: String, config: &RunConfig, first: u64) -> Self {
+    pub fn labelled(label: String, config: &RunConfig) -> Self {
         let (steps, measure) = (config.steps, config.task.measure());
         let bar = std::io::stderr().is_terminal().then(|| {
             let style =
                 ProgressStyle::with_template("{prefix} {bar:16} {pos}/{len} {msg} {eta} left")
                     .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::new(steps).with_prefix(label.clone()).with_style(style);
-            bar.set_position(first);
-            bar.reset_eta();
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Self { bar, label, measure, steps, first, last_line: Instant::now() }
+        Self { bar, label, measure, steps, first: None, last_line: Instant::now() }
     }
 
     pub fn finish(&self) {
@@ -189,15 +188,20 @@ impl Observer for Progress {
         let rate = pace.tokens_per_second();
         let outside = 100.0 * pace.share_outside();
         let text = format!("loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside");
+        let begins = self.first.is_none();
+        let first = *self.first.get_or_insert(step - 1);
         match &self.bar {
             Some(bar) => {
+                if begins {
+                    bar.set_position(first);
+                    bar.reset_eta();
+                }
                 bar.set_position(step);
                 bar.set_message(text);
             }
             None => {
-                let (first, last) = (step == self.first + 1, step == self.steps);
-                if first || last || self.last_line.elapsed() > Duration::from_secs(10) {
-                    let done = (step - self.first) as f64;
+                if begins || step == self.steps || self.last_line.elapsed() > Duration::from_secs(10) {
+                    let done = (step - first) as f64;
                     let left = pace.seconds / done * (self.steps - step) as f64;
                     eprintln!("{} {step}/{} {text} {left:.0}s left", self.label, self.steps);
                     self.last_line = Instant::now();

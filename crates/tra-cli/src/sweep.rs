@@ -75,7 +75,7 @@ pub fn one(
     interrupted: &AtomicBool,
 ) -> Result<Done> {
     let name = cell.path.file_name().unwrap_or_default().to_string_lossy();
-    let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config, 0);
+    let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config);
     let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
     progress.finish();
     let done = done?;
@@ -187,15 +187,8 @@ mod tests {
         let result = EvalResult {
             split: "201-300".into(),
             length: 65_536,
-            shortest: 1,
-            sequences: 8,
             exact_match: 0.9999,
-            exact_match_interval: [0.0, 1.0],
-            scored: 8,
-            token_error: 0.0,
-            token_error_interval: [0.0, 1.0],
-            loss: 0.0,
-            loss_interval: [0.0, 0.0],
+            ..Default::default()
         };
         let other = EvalResult { exact_match: 0.1, ..result.clone() };
         let rows: Vec<_> = cells

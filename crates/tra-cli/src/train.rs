@@ -313,7 +313,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 
     let interrupted = on_interrupt()?;
-    let mut progress = Progress::new(&config, done);
+    let mut progress = Progress::new(&config);
     let outcome = train(&run, &config, &device, start, &interrupted, &mut progress);
     progress.finish();
     let outcome = outcome?;
