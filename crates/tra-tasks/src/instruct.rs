@@ -44,12 +44,7 @@ pub struct Instruct {
     /// How many symbols there are, instructions not counted.
     pub alphabet: u32,
     /// No symbol occurs twice in a string, so that every place can be found by content alone.
-    #[serde(skip_serializing_if = "is_false")]
     pub unique: bool,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl Default for Instruct {
