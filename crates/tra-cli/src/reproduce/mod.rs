@@ -29,6 +29,8 @@ const FILES: [(&str, &str); 5] = [
     ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
     ("wikitext", include_str!("../../../../configs/reproduce/wikitext.toml")),
 ];
+/// Where runs are made unless told otherwise.
+const DEVICE: &str = "flex";
 const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
 
 /// Repeat an experiment of the paper: train, test, table and plot
@@ -78,7 +80,7 @@ pub struct Args {
     dry_run: bool,
 
     /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
-    #[arg(long, default_value = "flex")]
+    #[arg(long, default_value = DEVICE)]
     device: String,
 }
 
@@ -89,12 +91,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         name => vec![name.to_string()],
     };
     let of_runs = [args.models.is_empty(), args.tasks.is_empty(), args.seeds.is_empty()];
-    let chosen = of_runs.contains(&false) || args.text.is_some() || args.device != "flex";
+    let chosen = of_runs.contains(&false) || args.text.is_some() || args.device != DEVICE;
     if names == ["timing"] {
         if chosen {
             bail!("timing has no models, tasks, seeds, text or device to choose from");
         }
-        return timing::run(TIMING, args.scale, &folder(&args, "timing"), args.dry_run);
+        timing::run(TIMING, args.scale, &folder(&args, "timing"), args.dry_run)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let interrupted = crate::train::on_interrupt()?;
     if names.len() > 1 {
@@ -140,6 +143,9 @@ fn typed(args: &Args) -> String {
     }
     if let Some(folder) = &args.text {
         text += &format!(" --text {}", folder.display());
+    }
+    if args.device != DEVICE {
+        text += &format!(" --device {}", args.device);
     }
     text
 }
@@ -278,7 +284,7 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     write(out, "results.json", &format!("{raw}\n"))?;
     let spinner = show::spinner("drawing the page".into());
     let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
-    let device = tra_nn::device::by_name("flex")?;
+    let device = tra_nn::device::by_name(DEVICE)?;
     let mut page = gather(&title, &paths, None, vec![typed(args)], &device, show::warn)?;
     for (run, trial) in page.runs.iter_mut().zip(trials) {
         run.attention = trial.model.clone();

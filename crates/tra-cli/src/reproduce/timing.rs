@@ -1,7 +1,6 @@
 //! The paper's timing table: what TRA's training step costs beside RoPE's.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -50,7 +49,7 @@ impl Line {
     }
 }
 
-pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<ExitCode> {
+pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
     let work = if scale == Size::Quick { file.quick } else { file.paper };
     let Work { batch, length, vocab, repeat } = work;
@@ -75,7 +74,7 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<ExitCod
         show::duration(seconds)
     );
     if dry_run {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut lines = Vec::new();
@@ -94,8 +93,7 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<ExitCod
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     super::write(out, "table.txt", &text)?;
     super::write(out, "results.json", &format!("{raw:#}\n"))?;
-    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))?;
-    Ok(ExitCode::SUCCESS)
+    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))
 }
 
 fn table(file: &Timing, work: Work, scale: Size, threads: usize, lines: &[Line]) -> String {
