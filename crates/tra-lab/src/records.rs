@@ -40,7 +40,7 @@ pub struct EvaluationRecord {
 }
 
 /// How well a model does on one split at one length.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvalResult {
     /// The split.
     pub split: String,

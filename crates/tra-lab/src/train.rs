@@ -377,19 +377,7 @@ mod tests {
     use crate::records::EvalResult;
 
     fn result(exact_match: f64) -> EvalResult {
-        EvalResult {
-            split: "iid".into(),
-            length: 4,
-            shortest: 4,
-            sequences: 1,
-            exact_match,
-            exact_match_interval: [0.0, 1.0],
-            scored: 1,
-            token_error: 0.0,
-            token_error_interval: [0.0, 1.0],
-            loss: 0.0,
-            loss_interval: [0.0, 0.0],
-        }
+        EvalResult { split: "iid".into(), sequences: 1, exact_match, ..Default::default() }
     }
 
     #[test]

@@ -64,25 +64,25 @@ impl Spread {
 impl<'a> Series<'a> {
     /// The final results at `place`, each with its run.
     pub fn results(&self, place: Place) -> Vec<(&'a Run, &'a EvalResult)> {
-        let at = |run: &&'a Run| {
-            run.results.iter().rfind(|&result| Place::of(result) == place).map(|r| (*run, r))
-        };
-        self.runs.iter().filter_map(at).collect()
+        self.runs.iter().filter_map(|run| Some((*run, at(run, place)?))).collect()
     }
 
     /// Exact match at `place` over the seeds; one that was not tested there because it lost everything before
     /// counts as having none right.
     pub fn exact_match(&self, place: Place) -> Option<Spread> {
-        let tested = self.results(place);
-        let is_tested = |run: &Run| tested.iter().any(|(other, _)| std::ptr::eq(*other, run));
-        let lost = |run: &&&Run| {
-            !tested.is_empty()
-                && !is_tested(run)
-                && is_lost(&run.results, place.split, place.shortest)
-        };
-        let lost = self.runs.iter().filter(lost).map(|_| 0.0);
-        Spread::of(tested.iter().map(|(_, result)| result.exact_match).chain(lost))
+        if self.results(place).is_empty() {
+            return None;
+        }
+        Spread::of(self.runs.iter().filter_map(|run| match at(run, place) {
+            Some(result) => Some(result.exact_match),
+            None => is_lost(&run.results, place.split, place.shortest).then_some(0.0),
+        }))
     }
+}
+
+/// The final result of a run at `place`.
+fn at<'a>(run: &'a Run, place: Place) -> Option<&'a EvalResult> {
+    run.results.iter().rfind(|&result| Place::of(result) == place)
 }
 
 impl<'a> Task<'a> {

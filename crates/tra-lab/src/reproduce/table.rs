@@ -2,7 +2,7 @@
 
 use super::Found;
 use crate::records::{EvalResult, is_lost};
-use crate::report::{percent, plural, whole};
+use crate::report::{Spread, percent, plural, whole};
 
 /// Columns that fit on a line of 80.
 const COLUMNS: usize = 7;
@@ -37,14 +37,11 @@ pub fn table(found: &[Found]) -> String {
     ];
     let mut text = String::new();
     for (what, value, lost) in parts {
-        text += &format!("{what}, %; mean of {seeds}\n");
+        text += &format!("{what}, %; {seeds}\n");
         for columns in columns.chunks(COLUMNS) {
-            text += &block(found, &rows, columns, |run, column| {
-                let tested = run.results.iter().find(|r| key(r) == *column).map(value);
-                tested.map_or_else(
-                    || Cell::Untested(lost.filter(|_| is_lost(&run.results, &column.0, column.1))),
-                    Cell::Tested,
-                )
+            text += &block(&rows, columns, |row, column| {
+                let runs: Vec<&Found> = found.iter().filter(|run| row_of(run) == *row).collect();
+                values(&runs, column, value, lost)
             });
         }
         text.push('\n');
@@ -52,11 +49,17 @@ pub fn table(found: &[Found]) -> String {
     text
 }
 
-/// What a seed has to say in a column.
-enum Cell {
-    Tested(f64),
-    /// And what it is taken for where other seeds were tested.
-    Untested(Option<f64>),
+/// What the seeds of a row have in a column: of one that lost everything before, `lost`. Nothing where none was
+/// tested, or where one cannot be told: a mean of the others would flatter or wrong the row.
+fn values(runs: &[&Found], column: &Column, value: Value, lost: Option<f64>) -> Vec<f64> {
+    let tested = |run: &Found| run.results.iter().find(|r| key(r) == *column).map(value);
+    if !runs.iter().any(|run| tested(run).is_some()) {
+        return Vec::new();
+    }
+    let untested = |run: &Found| lost.filter(|_| is_lost(&run.results, &column.0, column.1));
+    let all: Option<Vec<f64>> =
+        runs.iter().map(|run| tested(run).or_else(|| untested(run))).collect();
+    all.unwrap_or_default()
 }
 
 fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
@@ -66,8 +69,8 @@ fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
         (_, 1) if found.iter().all(|run| run.seed == found[0].seed) => {
             format!("seed {}", found[0].seed)
         }
-        (fewest, most) if fewest == most => plural(most, "seed"),
-        (fewest, most) => format!("{fewest} to {most} seeds"),
+        (fewest, most) if fewest == most => format!("mean of {}", plural(most, "seed")),
+        (fewest, most) => format!("mean of {fewest} to {most} seeds"),
     }
 }
 
@@ -80,10 +83,9 @@ fn key(result: &EvalResult) -> Column {
 }
 
 fn block(
-    found: &[Found],
     rows: &[(&str, &str)],
     columns: &[Column],
-    cell: impl Fn(&Found, &Column) -> Cell,
+    values: impl Fn(&(&str, &str), &Column) -> Vec<f64>,
 ) -> String {
     let several = rows.iter().any(|(task, _)| *task != rows[0].0);
     let label = |(task, model): &(&str, &str)| match several {
@@ -110,44 +112,20 @@ fn block(
         }
         text += &format!("{:widest$}", label(row));
         for column in columns {
-            let runs = found.iter().filter(|run| row_of(run) == *row);
-            let values = mean_of(runs.map(|run| cell(run, column)));
-            text += &format!(" {:>8}", mean_and_deviation(&values));
+            text += &format!(" {:>8}", mean_and_deviation(&values(row, column)));
         }
         text.push('\n');
     }
     text
 }
 
-/// The values of a row's seeds, or none where they cannot be told.
-fn mean_of(cells: impl Iterator<Item = Cell>) -> Vec<f64> {
-    let mut values = Vec::new();
-    let mut tested = false;
-    for cell in cells {
-        match cell {
-            Cell::Tested(value) => {
-                tested = true;
-                values.push(value);
-            }
-            Cell::Untested(Some(value)) => values.push(value),
-            // A mean of the others would flatter or wrong the row.
-            Cell::Untested(None) => return Vec::new(),
-        }
-    }
-    if tested { values } else { Vec::new() }
-}
-
 /// `99.8±0.4`, of shares; with fewer digits of the deviation where the mean needs more.
 fn mean_and_deviation(shares: &[f64]) -> String {
-    if shares.is_empty() {
+    let Some(Spread { mean, deviation, .. }) = Spread::of(shares.iter().copied()) else {
         return "-".into();
-    }
-    let n = shares.len() as f64;
-    let mean = shares.iter().sum::<f64>() / n;
-    let variance =
-        shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    };
     let text = percent(mean).trim_end_matches('%').to_string();
-    match 100.0 * variance.sqrt() {
+    match 100.0 * deviation.unwrap_or(0.0) {
         deviation if deviation < 0.05 || text.len() > 5 => text,
         deviation if deviation < 10.0 && text.len() < 5 => format!("{text}±{deviation:.1}"),
         deviation => format!("{text}±{deviation:.0}"),
@@ -204,12 +182,9 @@ mod tests {
             shortest: length,
             sequences: 1000,
             exact_match,
-            exact_match_interval: [0.0, 1.0],
             scored: 5000,
             token_error: (1.0 - exact_match) / 5.0,
-            token_error_interval: [0.0, 1.0],
-            loss: 0.0,
-            loss_interval: [0.0, 0.0],
+            ..Default::default()
         }
     }
 
