@@ -52,6 +52,9 @@ pub struct Model {
     pub name: String,
     /// The mechanism and its settings; missing: the mechanism of that name.
     pub attention: Option<Table>,
+    /// With which seeds; none means every one.
+    #[serde(default)]
+    pub seeds: Vec<u64>,
     /// Settings of its runs that are not those of the scale.
     #[serde(default)]
     pub quick: Table,
@@ -206,16 +209,20 @@ impl Experiment {
         out: &Path,
     ) -> Result<Vec<Trial>, LabError> {
         self.check_names(size, selection)?;
-        let seeds = if selection.seeds.is_empty() { &self.seeds } else { &selection.seeds };
+        let given = !selection.seeds.is_empty();
+        let seeds = if given { &selection.seeds } else { &self.seeds };
         let mut trials = Vec::new();
         for seed in seeds {
-            let wanted = |task: &&TaskEntry| {
-                listed(&selection.tasks, &task.name)
-                    && (task.seeds.is_empty() || task.seeds.contains(seed))
-            };
-            for task in self.tasks.iter().filter(wanted) {
+            // Seeds that were asked for take the place of every list of the file.
+            let with = |own: &[u64]| given || own.is_empty() || own.contains(seed);
+            for task in &self.tasks {
                 for model in &self.models {
-                    if listed(&selection.models, &model.name) && listed(&task.models, &model.name) {
+                    if with(&task.seeds)
+                        && with(&model.seeds)
+                        && listed(&selection.tasks, &task.name)
+                        && listed(&selection.models, &model.name)
+                        && listed(&task.models, &model.name)
+                    {
                         trials.push(self.trial(size, task, model, *seed, out)?);
                     }
                 }
@@ -344,6 +351,7 @@ name = 'tra'
 [[model]]
 name = 'rope-qk'
 attention = { name = 'rope', qk_norm = true }
+seeds = [1]
 quick = { model = { heads = 1 } }
 [[task]]
 name = 'unique'
@@ -383,8 +391,8 @@ steps = 50
         let trials = all(&Selection::default()).unwrap();
         let names: Vec<_> = trials.iter().map(|t| t.cell.path.display().to_string()).collect();
         assert_eq!(names[..2], ["o/unique-tra-s1", "o/unique-rope-qk-s1"]);
-        assert_eq!(names[2..], ["o/unique-tra-s2", "o/unique-rope-qk-s2", "o/letters-tra-s2"]);
-        let (first, rope, letters) = (&trials[0], &trials[1], &trials[4]);
+        assert_eq!(names[2..], ["o/unique-tra-s2", "o/letters-tra-s2"]);
+        let (first, rope, letters) = (&trials[0], &trials[1], &trials[3]);
         assert_eq!((first.cell.config.steps, letters.cell.config.steps), (5, 9));
         assert_eq!(letters.cell.config.model.dropout, 0.5);
         assert_eq!(letters.cell.config.model.size.as_deref(), Some("tiny"));
@@ -394,7 +402,7 @@ steps = 50
         assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
         assert_eq!((first.tests[0].seed, trials[2].tests[0].seed), (1, 2));
         let some = Selection { models: vec!["tra".into()], seeds: vec![7], ..Default::default() };
-        assert_eq!(all(&some).unwrap().len(), 1);
+        assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
         let paper = file.trials(Size::Paper, &some, Path::new("o")).unwrap();
         assert_eq!(paper[0].cell.config.steps, 50);
     }
