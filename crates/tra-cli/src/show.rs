@@ -200,7 +200,10 @@ impl Observer for Progress {
                 bar.set_message(text);
             }
             None => {
-                if begins || step == self.steps || self.last_line.elapsed() > Duration::from_secs(10) {
+                if begins
+                    || step == self.steps
+                    || self.last_line.elapsed() > Duration::from_secs(10)
+                {
                     let done = (step - first) as f64;
                     let left = pace.seconds / done * (self.steps - step) as f64;
                     eprintln!("{} {step}/{} {text} {left:.0}s left", self.label, self.steps);
