@@ -1,0 +1,96 @@
+//! What every head does where a model goes wrong: the wrong answers of a run on fresh sequences, how many keys each
+//! head keeps there, and the keys that have the most weight.
+//!
+//! ```sh
+//! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
+//! ```
+
+use std::error::Error;
+
+use tra_lab::batch::Batch;
+use tra_lab::eval::answers;
+use tra_lab::run_dir::RunDir;
+use tra_nn::{Decoder, LayerProbe, Pass, Probe};
+use tra_tasks::{Sample, Task, draw};
+
+/// How many keys are shown of a head.
+const SHOWN: usize = 3;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [run, split, length, sequences] = args.as_slice() else {
+        return Err("give a run directory, a split, a length and a number of sequences".into());
+    };
+    let (length, sequences): (usize, u64) = (length.parse()?, sequences.parse()?);
+    let run = RunDir::open(run.as_ref())?;
+    let config = run.config()?;
+    let task = config.task.build()?;
+    let device = burn::tensor::Device::flex();
+    let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
+    let mut right = 0;
+    for number in 0..sequences {
+        let sample = draw(task.as_ref(), split, (length, length), config.seed, number)?;
+        let scored = sample.scored.iter().enumerate().filter(|(_, scored)| **scored);
+        let places: Vec<usize> = scored.map(|(place, _)| place).collect();
+        let found = answers(&decoder, &Batch::new(vec![sample.clone()]));
+        let wrong: Vec<usize> =
+            found[0].iter().zip(places).filter(|(a, _)| !a.right).map(|(_, place)| place).collect();
+        if wrong.is_empty() {
+            right += 1;
+        } else {
+            println!("sequence {number}");
+            show(&decoder, task.as_ref(), &sample, &wrong)?;
+        }
+    }
+    println!("{right} of {sequences} sequences of length {length} are right");
+    Ok(())
+}
+
+/// The answers at the places `wrong`, each the work of the query before it.
+fn show(
+    decoder: &Decoder,
+    task: &dyn Task,
+    sample: &Sample,
+    wrong: &[usize],
+) -> Result<(), Box<dyn Error>> {
+    let mut probe = Probe::new(decoder.config().layers, 0.0);
+    let tokens = decoder.tokens(&[&sample.tokens])?;
+    let logits = decoder.forward(tokens, Pass::eval().with_probe(&mut probe));
+    let given = logits.argmax(2).into_data_as::<i64>();
+    let given: Vec<i64> = given.iter::<i64>().collect();
+    let name = |place: usize| task.token_name(sample.tokens[place]);
+    for &place in wrong {
+        let query = place - 1;
+        let got = task.token_name(u32::try_from(given[query])?);
+        println!("  {place}: {} in place of {}, after {}", got, name(place), name(query));
+        for (layer, probe) in probe.layers.iter().enumerate() {
+            for (head, line) in heads(probe, query, &name).into_iter().enumerate() {
+                println!("    layer {layer} head {head}: {line}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What each head of a layer does at `query`.
+fn heads(probe: &LayerProbe, query: usize, name: &impl Fn(usize) -> String) -> Vec<String> {
+    let Some(weights) = &probe.weights else { return Vec::new() };
+    let [_, heads, _, _] = weights.dims();
+    let line = |head: usize| {
+        let row = [0..1, head..head + 1, query..query + 1, 0..query + 1];
+        let weights = weights.clone().slice(row.clone()).into_data_as::<f32>();
+        let weights: Vec<f32> = weights.iter::<f32>().collect();
+        let kept = probe.keep.as_ref().map_or(query + 1, |keep| {
+            let kept = keep.clone().slice(row).into_data();
+            kept.iter::<bool>().filter(|kept| *kept).count()
+        });
+        let mut keys: Vec<usize> = (0..=query).filter(|&key| weights[key] > 0.005).collect();
+        keys.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+        let top = keys.iter().take(SHOWN);
+        let top: Vec<String> =
+            top.map(|&key| format!("{key} ({}) {:.2}", name(key), weights[key])).collect();
+        let top = if top.is_empty() { "none".into() } else { top.join(", ") };
+        format!("keeps {kept} of {}; most weight: {top}", query + 1)
+    };
+    (0..heads).map(line).collect()
+}
