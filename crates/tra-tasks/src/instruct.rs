@@ -8,6 +8,9 @@
 //! and `last` need one symbol, `induct` two; the empty string is copied and reversed to nothing.
 //! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct); with `unique`
 //! none repeats, and no string is longer than the alphabet. Length counts symbols of the string.
+//!
+//! The splits named after an instruction have that one alone, to see which of them a model fails at. There a string too
+//! short for the instruction is answered by nothing.
 
 use serde::{Deserialize, Serialize};
 use tra_kernels::random::Stream;
@@ -34,8 +37,21 @@ const SPLITS: &[Split] = &{
         symbols::longer("51-100", 51, 100),
         symbols::longer("101-200", 101, 200),
         symbols::longer("201-500", 201, 500),
+        alone("copy"),
+        alone("reverse"),
+        alone("first"),
+        alone("last"),
+        alone("induct"),
     ]
 };
+
+/// Every instruction, with its name.
+const INSTRUCTIONS: [(u32, &str); 5] =
+    [(COPY, "copy"), (REVERSE, "reverse"), (FIRST, "first"), (LAST, "last"), (INDUCT, "induct")];
+
+const fn alone(name: &'static str) -> Split {
+    Split { name, about: "this instruction alone, longer than in training", from: 201, to: 500 }
+}
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,29 +104,31 @@ impl Task for Instruct {
         if self.unique { symbols::check_distinct(length, self.alphabet) } else { Ok(()) }
     }
 
-    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let possible: &[u32] = match length {
-            0 => &[COPY, REVERSE],
-            1 => &[COPY, REVERSE, FIRST, LAST],
-            _ => &[COPY, REVERSE, FIRST, LAST, INDUCT],
+    fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
+        let alone = INSTRUCTIONS.iter().find(|(_, name)| *name == split.name);
+        let possible = match length {
+            0 => 2,
+            1 => 4,
+            _ => 5,
         };
-        let instruction = possible[stream.fork(0).below(0, possible.len() as u64) as usize];
+        let (instruction, _) =
+            *alone.unwrap_or_else(|| &INSTRUCTIONS[stream.fork(0).below(0, possible) as usize]);
         let (string, place) = match instruction {
             _ if self.unique => {
                 let place = stream.fork(2).below(0, (length as u64).saturating_sub(1).max(1));
                 (self.symbols().distinct(stream.fork(1), length), place as usize)
             }
-            INDUCT => self.symbols().string_with_cue(stream.fork(1), length),
+            INDUCT if length > 1 => self.symbols().string_with_cue(stream.fork(1), length),
             _ => (self.symbols().string(stream.fork(1), length), 0),
         };
         let mut given = [&[BOS, instruction], string.as_slice(), &[SEP]].concat();
         if instruction == INDUCT {
-            given.push(string[place]);
+            given.extend(string.get(place));
         }
-        let mut answer = match instruction {
-            FIRST => string[..1].to_vec(),
-            LAST => string[length - 1..].to_vec(),
-            INDUCT => string[place + 1..place + 2].to_vec(),
+        let mut answer: Vec<u32> = match instruction {
+            FIRST => string.first().copied().into_iter().collect(),
+            LAST => string.last().copied().into_iter().collect(),
+            INDUCT => string.get(place + 1).copied().into_iter().collect(),
             REVERSE => string.into_iter().rev().collect(),
             _ => string,
         };
@@ -119,14 +137,8 @@ impl Task for Instruct {
     }
 
     fn token_name(&self, token: u32) -> String {
-        match token {
-            COPY => "copy".into(),
-            REVERSE => "reverse".into(),
-            FIRST => "first".into(),
-            LAST => "last".into(),
-            INDUCT => "induct".into(),
-            _ => self.symbols().name(token),
-        }
+        let instruction = INSTRUCTIONS.iter().find(|(instruction, _)| *instruction == token);
+        instruction.map_or_else(|| self.symbols().name(token), |(_, name)| (*name).into())
     }
 }
 
@@ -201,6 +213,27 @@ mod tests {
         );
         let error = draw(&task, "train", (13, 13), 0, 0).unwrap_err().to_string();
         assert!(error.contains("set alphabet to 13"), "{error}");
+    }
+
+    #[test]
+    fn an_instruction_can_be_tested_alone() {
+        for (instruction, name) in INSTRUCTIONS {
+            for unique in [false, true] {
+                let task = Instruct { alphabet: 20, unique };
+                for length in [0, 1, 2, 7] {
+                    for sample in samples(&task, name, length, 20) {
+                        assert_eq!(sample.tokens[1], instruction);
+                        let answers = match instruction {
+                            COPY | REVERSE => length,
+                            INDUCT => usize::from(length > 1),
+                            _ => length.min(1),
+                        };
+                        let scored = sample.scored.iter().filter(|scored| **scored).count();
+                        assert_eq!(scored, answers + 1, "{name} at {length}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use tra_lab::eval::Question;
 use tra_lab::gather::gather;
-use tra_lab::report::html;
+use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
     Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary,
     table, test,
@@ -192,7 +192,8 @@ fn one(
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }
-    eprintln!("{}, {} scale, {} runs", experiment.title, args.scale.name(), trials.len());
+    let runs = plural(trials.len(), "run");
+    eprintln!("{}, {} scale, {runs}", experiment.title, args.scale.name());
     forecast(&trials, device)?;
     if args.dry_run {
         return Ok(true);
@@ -218,7 +219,9 @@ fn one(
         }
     }
     if elsewhere > 0 {
-        eprintln!("{elsewhere} runs are being made by another process: run this again after it");
+        let are = if elsewhere == 1 { "is" } else { "are" };
+        let runs = plural(elsewhere, "run");
+        eprintln!("{runs} {are} being made by another process: run this again after it");
         return Ok(true);
     }
     let trials = in_folder(&experiment, args.scale, trials, out)?;

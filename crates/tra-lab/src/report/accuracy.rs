@@ -3,11 +3,11 @@
 use super::plot::{Axis, Line, Plot, Point, Stretch};
 use super::scale::{Kind, length_ticks};
 use super::series::{Place, Task};
-use super::text::{escape, lengths, percent};
+use super::text::{escape, lengths, list, percent};
 
 /// Places of increasing length that make up one line.
 struct Family<'a> {
-    name: &'a str,
+    name: String,
     places: Vec<Place<'a>>,
 }
 
@@ -31,32 +31,40 @@ fn families(places: Vec<Place>) -> Vec<Family> {
     for place in places {
         match families.iter_mut().find(|family| family.name == place.split) {
             Some(family) => family.places.push(place),
-            None => families.push(Family { name: place.split, places: vec![place] }),
+            None => families.push(Family { name: place.split.into(), places: vec![place] }),
         }
     }
-    if let Some(places) = one_line(&families) {
-        return vec![Family { name: "all splits", places }];
-    }
+    let mut families = one_line(families);
     families.sort_by_key(|family| std::cmp::Reverse(family.places.len()));
     let several = families.iter().filter(|family| family.places.len() > 1).count();
     families.truncate(several.max(1));
     families
 }
 
-/// The places of all splits by length, if the lengths of no split reach into those of another. A range
-/// whose longest length was also tested alone makes way for that.
-fn one_line<'a>(families: &[Family<'a>]) -> Option<Vec<Place<'a>>> {
-    let mut all: Vec<Place> = families.iter().flat_map(|family| family.places.clone()).collect();
-    all.sort_by_key(|place| (place.length, std::cmp::Reverse(place.shortest)));
+/// Makes one of the splits whose lengths do not reach into those of a split before. A range whose longest length was also
+/// tested alone makes way for that.
+fn one_line(families: Vec<Family>) -> Vec<Family> {
     let reach = |family: &Family| {
         let shortest = family.places.iter().map(|place| place.shortest).min();
         (shortest, family.places.iter().map(|place| place.length).max())
     };
-    let mut stretches: Vec<_> = families.iter().map(reach).collect();
-    stretches.sort();
-    let apart = stretches.windows(2).all(|pair| pair[0].1 < pair[1].0);
-    all.dedup_by_key(|place| place.length);
-    (apart && families.len() > 1).then_some(all)
+    let mut taken = Vec::new();
+    let (line, mut rest): (Vec<Family>, Vec<Family>) = families.into_iter().partition(|family| {
+        let (from, to) = reach(family);
+        let apart = taken.iter().all(|(shortest, longest)| to < *shortest || *longest < from);
+        taken.extend(apart.then_some((from, to)));
+        apart
+    });
+    if line.len() < 2 {
+        return line.into_iter().chain(rest).collect();
+    }
+    let names: Vec<String> = line.iter().map(|family| family.name.clone()).collect();
+    let name = if rest.is_empty() { "all splits".into() } else { list(&names) };
+    let mut places: Vec<Place> = line.into_iter().flat_map(|family| family.places).collect();
+    places.sort_by_key(|place| (place.length, std::cmp::Reverse(place.shortest)));
+    places.dedup_by_key(|place| place.length);
+    rest.insert(0, Family { name, places });
+    rest
 }
 
 fn plot(task: &Task, family: &Family) -> Plot {
@@ -154,7 +162,7 @@ fn caption(task: &Task, family: &Family) -> String {
     format!(
         "Exact match, the share of sequences with every answer right, against length on \
          <b>{}</b>.{seeds}{}",
-        escape(family.name),
+        escape(&family.name),
         if buckets { " A range of lengths stands at its longest." } else { "" },
     )
 }
@@ -177,7 +185,8 @@ mod tests {
             place("iid", 16, 16),
             place("iid", 32, 32),
         ];
-        let names: Vec<&str> = families(places).iter().map(|family| family.name).collect();
+        let names: Vec<String> =
+            families(places).iter().map(|family| family.name.clone()).collect();
         assert_eq!(names, ["iid", "dense"]);
     }
 
@@ -189,6 +198,14 @@ mod tests {
     }
 
     #[test]
+    fn a_split_that_lies_within_a_bucket_is_left_out_of_the_line() {
+        let found =
+            families(vec![place("near", 1, 40), place("far", 41, 100), place("copy", 41, 100)]);
+        assert_eq!((found.len(), found[0].name.as_str()), (1, "near and far"));
+        assert_eq!(found[0].places, [place("near", 1, 40), place("far", 41, 100)]);
+    }
+
+    #[test]
     fn a_bucket_and_its_longest_length_make_one_point() {
         let found =
             families(vec![place("iid", 1, 50), place("far", 51, 100), place("far", 100, 100)]);
@@ -196,12 +213,12 @@ mod tests {
         assert_eq!(found[0].places, [place("iid", 1, 50), place("far", 100, 100)]);
         let found =
             families(vec![place("iid", 1, 50), place("far", 40, 100), place("far", 100, 100)]);
-        assert_eq!((found.len(), found[0].name), (1, "far"));
+        assert_eq!((found.len(), found[0].name.as_str()), (1, "far"));
     }
 
     #[test]
     fn splits_of_one_common_length_give_a_single_point() {
         let found = families(vec![place("iid", 8, 8), place("dense", 8, 8)]);
-        assert_eq!((found.len(), found[0].name, found[0].places.len()), (1, "iid", 1));
+        assert_eq!((found.len(), found[0].name.as_str(), found[0].places.len()), (1, "iid", 1));
     }
 }
