@@ -1,5 +1,5 @@
 //! What every head does where a model goes wrong: the wrong answers of a run on fresh sequences, how many keys each
-//! head keeps there, and the keys that have the most weight.
+//! head keeps there, and the keys that have the most weight. Before them, to compare with, an answer that is right.
 //!
 //! ```sh
 //! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
@@ -27,31 +27,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     let task = config.task.build()?;
     let device = burn::tensor::Device::flex();
     let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
-    let mut right = 0;
+    let (mut right, mut compared) = (0, false);
     for number in 0..sequences {
         let sample = draw(task.as_ref(), split, (length, length), config.seed, number)?;
         let scored = sample.scored.iter().enumerate().filter(|(_, scored)| **scored);
         let places: Vec<usize> = scored.map(|(place, _)| place).collect();
         let found = answers(&decoder, &Batch::new(vec![sample.clone()]));
-        let wrong: Vec<usize> =
-            found[0].iter().zip(places).filter(|(a, _)| !a.right).map(|(_, place)| place).collect();
-        if wrong.is_empty() {
-            right += 1;
-        } else {
+        let (good, bad): (Vec<_>, Vec<_>) =
+            found[0].iter().zip(places).partition(|(answer, _)| answer.right);
+        right += u64::from(bad.is_empty());
+        let one = good.get(good.len() / 2).filter(|_| !compared);
+        compared |= one.is_some();
+        let shown: Vec<usize> = one.into_iter().chain(&bad).map(|(_, place)| *place).collect();
+        if !shown.is_empty() {
             println!("sequence {number}");
-            show(&decoder, task.as_ref(), &sample, &wrong)?;
+            show(&decoder, task.as_ref(), &sample, &shown)?;
         }
     }
     println!("{right} of {sequences} sequences of length {length} are right");
     Ok(())
 }
 
-/// The answers at the places `wrong`, each the work of the query before it.
+/// The answers at `places`, each the work of the query before it.
 fn show(
     decoder: &Decoder,
     task: &dyn Task,
     sample: &Sample,
-    wrong: &[usize],
+    places: &[usize],
 ) -> Result<(), Box<dyn Error>> {
     let mut probe = Probe::new(decoder.config().layers, 0.0);
     let tokens = decoder.tokens(&[&sample.tokens])?;
@@ -59,10 +61,15 @@ fn show(
     let given = logits.argmax(2).into_data_as::<i64>();
     let given: Vec<i64> = given.iter::<i64>().collect();
     let name = |place: usize| task.token_name(sample.tokens[place]);
-    for &place in wrong {
+    for &place in places {
         let query = place - 1;
         let got = task.token_name(u32::try_from(given[query])?);
-        println!("  {place}: {} in place of {}, after {}", got, name(place), name(query));
+        let (right, cue) = (name(place), name(query));
+        if got == right {
+            println!("  {place}: {right}, rightly, after {cue}");
+        } else {
+            println!("  {place}: {got} in place of {right}, after {cue}");
+        }
         for (layer, probe) in probe.layers.iter().enumerate() {
             for (head, line) in heads(probe, query, &name).into_iter().enumerate() {
                 println!("    layer {layer} head {head}: {line}");

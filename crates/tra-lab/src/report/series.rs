@@ -90,7 +90,7 @@ impl<'a> Task<'a> {
         self.series.iter().flat_map(|series| series.runs.iter().copied())
     }
 
-    /// Where the trained models were evaluated: splits as they first appear, lengths ascending.
+    /// Where the trained models were evaluated: splits of short lengths first, then as they first appear, lengths ascending.
     pub fn places(&self) -> Vec<Place<'a>> {
         places(self.runs().flat_map(|run| &run.results))
     }
@@ -108,6 +108,10 @@ pub fn places<'a>(results: impl Iterator<Item = &'a EvalResult>) -> Vec<Place<'a
             splits.push(place.split);
         }
     }
+    let shortest = |split: &str| {
+        places.iter().filter(|place| place.split == split).map(|place| place.shortest).min()
+    };
+    splits.sort_by_key(|split| shortest(split));
     let rank = |split| splits.iter().position(|&other| other == split);
     places.sort_by_key(|place| (rank(place.split), place.length, place.shortest));
     places
@@ -182,6 +186,26 @@ mod tests {
         let tasks = tasks(&report.runs);
         assert!(tasks[0].series.iter().all(|s| s.label != "rope"));
         assert_eq!(tasks[0].series.len(), 3);
+    }
+
+    #[test]
+    fn short_splits_come_first_whatever_was_tested_first() {
+        let at = |split: &str, shortest, length| EvalResult {
+            split: split.into(),
+            shortest,
+            length,
+            ..Default::default()
+        };
+        let results = [at("far", 300, 300), at("far", 201, 300), at("near", 51, 100)];
+        let found = places(results.iter());
+        let found: Vec<_> = found.iter().map(|place| (place.split, place.shortest)).collect();
+        assert_eq!(found, [("near", 51), ("far", 201), ("far", 300)]);
+        let results = [at("iid", 8, 8), at("iid", 64, 64), at("dense", 8, 8)];
+        let found = places(results.iter());
+        assert_eq!(
+            found.iter().map(|place| place.split).collect::<Vec<_>>(),
+            ["iid", "iid", "dense"]
+        );
     }
 
     /// Of two seeds one was not tested any further: the mean is not the other's alone.
