@@ -6,6 +6,7 @@
 //! ```
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use tra_lab::batch::Batch;
 use tra_lab::eval::answers;
@@ -16,7 +17,17 @@ use tra_tasks::{Sample, Task, draw};
 /// How many keys are shown of a head.
 const SHOWN: usize = 3;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [run, split, length, sequences] = args.as_slice() else {
         return Err("give a run directory, a split, a length and a number of sequences".into());
@@ -25,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let run = RunDir::open(run.as_ref())?;
     let config = run.config()?;
     let task = config.task.build()?;
-    let device = burn::tensor::Device::flex();
+    let device = tra_nn::device::by_name("flex")?;
     let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
     let (mut right, mut compared) = (0, false);
     for number in 0..sequences {
