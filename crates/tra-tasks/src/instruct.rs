@@ -37,11 +37,11 @@ const SPLITS: &[Split] = &{
         symbols::longer("51-100", 51, 100),
         symbols::longer("101-200", 101, 200),
         symbols::longer("201-500", 201, 500),
-        alone("copy"),
-        alone("reverse"),
-        alone("first"),
-        alone("last"),
-        alone("induct"),
+        alone(0),
+        alone(1),
+        alone(2),
+        alone(3),
+        alone(4),
     ]
 };
 
@@ -49,7 +49,8 @@ const SPLITS: &[Split] = &{
 const INSTRUCTIONS: [(u32, &str); 5] =
     [(COPY, "copy"), (REVERSE, "reverse"), (FIRST, "first"), (LAST, "last"), (INDUCT, "induct")];
 
-const fn alone(name: &'static str) -> Split {
+const fn alone(number: usize) -> Split {
+    let (_, name) = INSTRUCTIONS[number];
     Split { name, about: "this instruction alone, longer than in training", from: 201, to: 500 }
 }
 
