@@ -58,7 +58,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let interrupted = crate::train::on_interrupt()?;
     for (number, cell) in mine.iter().enumerate() {
-        let done = one(cell, &format!("{}/{}", number + 1, mine.len()), &device, &interrupted)?;
+        let number = format!("{}/{}", number + 1, mine.len());
+        let done = one(cell, &number, &device, &interrupted)?;
+        say(cell, &number, done);
         if done == Done::Interrupted {
             eprintln!("stopped; go on with: tra sweep {}", args.config.display());
             return Ok(ExitCode::from(130));
@@ -74,17 +76,21 @@ pub fn one(
     device: &tra_nn::device::Device,
     interrupted: &AtomicBool,
 ) -> Result<Done> {
-    let name = cell.path.file_name().unwrap_or_default().to_string_lossy();
+    let name = show::file_name(&cell.path);
     let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config);
     let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
     progress.finish();
-    let done = done?;
+    Ok(done?)
+}
+
+/// Says why nothing was done about a run.
+pub fn say(cell: &Cell, number: &str, done: Done) {
+    let name = show::file_name(&cell.path);
     match done {
         Done::Before => eprintln!("{number} {name}: done before"),
         Done::Elsewhere => eprintln!("{number} {name}: another process is at it"),
         Done::Now | Done::Interrupted => {}
     }
-    Ok(done)
 }
 
 /// Once every run of the grid is done, by whichever shard: the table and the page.

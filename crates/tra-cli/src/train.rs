@@ -212,10 +212,13 @@ impl Settings {
 pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
+    // The flag may be set for other reasons too, which do not count.
+    let pressed = AtomicBool::new(false);
     ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::SeqCst) {
+        if pressed.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
+        flag.store(true, Ordering::SeqCst);
     })?;
     Ok(interrupted)
 }

@@ -1,5 +1,6 @@
 //! `tra reproduce` as a user types it, and as a crash cuts it.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -144,16 +145,22 @@ fn early_ends_count() {
 }
 
 /// Killed without warning again and again: the table and the raw results are those of an experiment
-/// that was never interrupted.
+/// that was never interrupted, and whose runs were made one after the other.
 #[test]
 fn killing_it_at_any_moment_changes_nothing() {
+    for jobs in ["1", "3"] {
+        killing_changes_nothing(jobs);
+    }
+}
+
+fn killing_changes_nothing(jobs: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tiny.toml");
     std::fs::write(&file, TINY).unwrap();
     let (whole, cut) = (folder.path().join("whole"), folder.path().join("cut"));
     let [file, cut_name] = [&file, &cut].map(|path| path.to_str().unwrap());
     ok(&["reproduce", file, "--out", whole.to_str().unwrap()]);
-    let arguments = ["reproduce", file, "--out", cut_name];
+    let arguments = ["reproduce", file, "--out", cut_name, "--jobs", jobs];
     let mut wait = 20;
     for _ in 0..30 {
         let mut child =
@@ -167,6 +174,61 @@ fn killing_it_at_any_moment_changes_nothing() {
     for name in ["table.txt", "results.json"] {
         assert_eq!(read(&cut, name), read(&whole, name), "{name}");
     }
+}
+
+#[test]
+fn runs_side_by_side_make_each_run_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    std::fs::write(&file, TINY).unwrap();
+    let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
+    let arguments = ["reproduce", file, "--out", out_name, "--jobs", "3"];
+    let said = text(&ok(&arguments).stderr);
+    assert!(said.contains("3 runs at a time, each with 1 thread"), "{said}");
+    // The first step of a run is always told, and so is every test.
+    for part in ["flip-tra-s1 1/30 ", "string-tra-s2 1/8 ", "flip-rope-qk-s1: testing dense at 64"]
+    {
+        assert_eq!(said.matches(part).count(), 1, "{part}: {said}");
+    }
+    assert!(!said.contains("another process") && !said.contains("done before"), "{said}");
+    let words = read(&out, "report.html");
+    assert!(!words.contains("--worker") && !words.contains("--jobs"), "how it was made");
+
+    // What goes wrong in one of them is said as if there were no others, and stops them.
+    std::fs::write(file, TINY.replace("steps = 30", "steps = 40")).unwrap();
+    let error = refused(&arguments);
+    assert!(error.contains("holds a run with other settings"), "{error}");
+    let none = command(&[&arguments[..5], &["0"]].concat()).output().unwrap();
+    assert!(text(&none.stderr).contains("0 is not in 1..="), "{}", text(&none.stderr));
+}
+
+/// Another process may have begun; the command waits for it, and does what it left.
+#[test]
+fn what_another_process_is_at_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    std::fs::write(&file, TINY).unwrap();
+    let held = out.join("flip-tra-s1");
+    std::fs::create_dir_all(&held).unwrap();
+    let lock = std::fs::File::create(held.join("run.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
+    for jobs in ["1", "2"] {
+        let mut child = command(&["reproduce", file, "--out", out_name, "--jobs", jobs])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let waits = lines.into_iter().any(|line| line.contains("waiting for another process"));
+        assert!(waits && child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!out.join("table.txt").exists());
+    }
+    drop(lock);
+    let whole = ok(&["reproduce", file, "--out", out_name]);
+    assert!(text(&whole.stdout).contains("in 2 runs"));
 }
 
 #[test]

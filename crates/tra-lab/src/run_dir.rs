@@ -17,7 +17,7 @@
 //! the old or the new, never half of either.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,11 +138,19 @@ impl RunDir {
 
     /// Makes sure that no other process trains here.
     pub fn lock(&self) -> Result<Lock, LabError> {
-        let path = self.path.join(LOCK);
+        let lock = Self::claim(&self.path)?;
+        lock.ok_or_else(|| LabError::run_dir(&self.path, "another process is training here"))
+    }
+
+    /// The lock of a run that may not be made yet; nothing if another process holds it.
+    pub fn claim(path: &Path) -> Result<Option<Lock>, LabError> {
+        fs::create_dir_all(path).map_err(|e| LabError::io("cannot make", path, e))?;
+        let path = path.join(LOCK);
         let file = File::create(&path).map_err(|e| LabError::io("cannot write", &path, e))?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock { _file: file }),
-            Err(_) => Err(LabError::run_dir(&self.path, "another process is training here")),
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(LabError::io("cannot lock", &path, e)),
         }
     }
 

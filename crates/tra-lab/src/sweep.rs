@@ -122,11 +122,12 @@ pub fn run_cell(
     observer: &mut dyn Observer,
     warn: impl FnMut(String),
 ) -> Result<Done, LabError> {
+    // Before anything else: several processes may come to a run that is not begun at the same time.
+    let Some(_lock) = RunDir::claim(&cell.path)? else { return Ok(Done::Elsewhere) };
     let run = match RunDir::open(&cell.path) {
         Ok(run) => run,
         Err(_) => RunDir::create(&cell.path, &cell.config)?,
     };
-    let Ok(_lock) = run.lock() else { return Ok(Done::Elsewhere) };
     if run.config()? != cell.config {
         let reason = "holds a run with other settings; choose another out, or remove it";
         return Err(LabError::run_dir(&cell.path, reason));

@@ -1,24 +1,29 @@
 //! `tra reproduce`: an experiment of the paper, from training to the table.
 
+mod jobs;
 mod timing;
 mod wikitext;
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tra_lab::eval::Question;
 use tra_lab::gather::gather;
 use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
-    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary,
-    table, test,
+    Estimate, Experiment, Results, Selection, Size, TextPart, Trial, estimate, found, in_folder,
+    summary, table, test, unfinished,
 };
+use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::Done;
 use tra_nn::device::Device;
 
+use self::jobs::Jobs;
 use crate::{show, sweep};
 
 /// The experiments that are runs, in the order in which `all` makes them.
@@ -43,6 +48,7 @@ Examples:
   tra reproduce flipflop
   tra reproduce copy --models tra,rope --seeds 1
   tra reproduce flipflop --scale paper --dry-run
+  tra reproduce induct --jobs 1                    # one run at a time
   tra reproduce wikitext --text wikitext-2/
 
 The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
@@ -51,7 +57,7 @@ pub struct Args {
     /// configs/reproduce
     name: String,
 
-    /// quick: some hours on two cores; paper: the paper's own sizes and steps
+    /// quick: an hour or two on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 
@@ -79,9 +85,18 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
 
+    /// Runs at a time, each with its share of the threads [default: one for every thread, or one
+    /// on a GPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+
     /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
     #[arg(long, default_value = DEVICE)]
     device: String,
+
+    /// Make runs for the process that started this one
+    #[arg(long, hide = true)]
+    worker: bool,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -91,15 +106,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         name => vec![name.to_string()],
     };
     let of_runs = [args.models.is_empty(), args.tasks.is_empty(), args.seeds.is_empty()];
-    let chosen = of_runs.contains(&false) || args.text.is_some() || args.device != DEVICE;
+    let chosen = of_runs.contains(&false) || args.text.is_some() || args.jobs.is_some();
     if names == ["timing"] {
-        if chosen {
-            bail!("timing has no models, tasks, seeds, text or device to choose from");
+        if chosen || args.device != DEVICE {
+            bail!("timing has no models, tasks, seeds, text, jobs or device to choose from");
         }
         timing::run(TIMING, args.scale, &folder(&args, "timing"), args.dry_run)?;
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = crate::train::on_interrupt()?;
+    if args.worker {
+        jobs::stop_with_parent(&interrupted);
+    }
     if names.len() > 1 {
         // Now, and not hours from now.
         let part = read("wikitext")?.scale(args.scale).text.clone();
@@ -111,10 +129,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
         }
-        let experiment = read(name)?;
-        if !one(experiment, &args, &out, &device, &interrupted)? {
-            eprintln!("stopped; the same command goes on from here");
-            return Ok(ExitCode::from(130));
+        if !one(name, &args, &out, &device, &interrupted)? {
+            if !args.worker {
+                eprintln!("stopped; the same command goes on from here");
+            }
+            return Ok(ExitCode::from(jobs::STOPPED));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -132,22 +151,24 @@ fn folder(args: &Args, name: &str) -> PathBuf {
     }
 }
 
-/// What was typed, but for where it goes.
-fn typed(args: &Args) -> String {
-    let mut text = format!("tra reproduce {} --scale {}", args.name, args.scale.name());
+/// What was typed that bears on the results, but for where they go.
+fn typed(args: &Args, name: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> =
+        vec!["reproduce".into(), name.into(), "--scale".into(), args.scale.name().into()];
     let seeds: Vec<String> = args.seeds.iter().map(u64::to_string).collect();
-    for (flag, list) in [("models", &args.models), ("tasks", &args.tasks), ("seeds", &seeds)] {
+    for (flag, list) in [("--models", &args.models), ("--tasks", &args.tasks), ("--seeds", &seeds)]
+    {
         if !list.is_empty() {
-            text += &format!(" --{flag} {}", list.join(","));
+            words.extend([flag.into(), list.join(",").into()]);
         }
     }
     if let Some(folder) = &args.text {
-        text += &format!(" --text {}", folder.display());
+        words.extend(["--text".into(), folder.into()]);
     }
     if args.device != DEVICE {
-        text += &format!(" --device {}", args.device);
+        words.extend(["--device".into(), args.device.clone().into()]);
     }
-    text
+    words
 }
 
 /// An experiment of ours, or of a file.
@@ -167,12 +188,13 @@ fn read(name: &str) -> Result<Experiment> {
 
 /// Makes one experiment; whether it came to the end.
 fn one(
-    mut experiment: Experiment,
+    name: &str,
     args: &Args,
     out: &Path,
     device: &Device,
     interrupted: &AtomicBool,
 ) -> Result<bool> {
+    let mut experiment = read(name)?;
     let selection = Selection {
         models: args.models.clone(),
         tasks: args.tasks.clone(),
@@ -192,37 +214,30 @@ fn one(
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }
+    let make = |role| make(&trials, text.as_ref(), role, device, interrupted);
+    if args.worker {
+        return make(Role::Worker);
+    }
     let runs = plural(trials.len(), "run");
     eprintln!("{}, {} scale, {runs}", experiment.title, args.scale.name());
-    forecast(&trials, device)?;
+    let asked = args.jobs.map(usize::from);
+    let asked = asked.or((args.device != DEVICE).then_some(1));
+    let jobs = Jobs::new(asked, rayon::current_num_threads(), unfinished(&trials)?);
+    forecast(&trials, device, jobs)?;
     if args.dry_run {
         return Ok(true);
     }
     let begin = Instant::now();
-    let mut elsewhere = 0;
-    for (number, trial) in trials.iter().enumerate() {
-        let number = format!("{}/{}", number + 1, trials.len());
-        match sweep::one(&trial.cell, &number, device, interrupted)? {
-            Done::Interrupted => return Ok(false),
-            Done::Elsewhere => elsewhere += 1,
-            Done::Before | Done::Now => {
-                let whole = match &text {
-                    Some((part, folder)) => {
-                        wikitext::test(trial, part, folder, device).map(|()| true)
-                    }
-                    None => tested(trial, &number, device, interrupted),
-                };
-                if !whole? {
-                    return Ok(false);
-                }
-            }
+    if jobs.count > 1 {
+        let mut words = typed(args, name);
+        words.extend(["--worker".into(), "--out".into(), out.into()]);
+        if !jobs.run(&words, interrupted)? {
+            return Ok(false);
         }
     }
-    if elsewhere > 0 {
-        let are = if elsewhere == 1 { "is" } else { "are" };
-        let runs = plural(elsewhere, "run");
-        eprintln!("{runs} {are} being made by another process: run this again after it");
-        return Ok(true);
+    let role = if jobs.count > 1 { Role::After } else { Role::Alone };
+    if !make(role)? {
+        return Ok(false);
     }
     let trials = in_folder(&experiment, args.scale, trials, out)?;
     finish(&experiment, args, &trials, out)?;
@@ -230,28 +245,119 @@ fn one(
     Ok(true)
 }
 
-/// Tests one run under a spinner.
+/// Who makes runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One process does everything.
+    Alone,
+    /// One of several, which leaves to the others what they are at.
+    Worker,
+    /// The one that started the others, when they have ended.
+    After,
+}
+
+/// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
+/// if that process does not finish them.
+fn make(
+    trials: &[Trial],
+    text: Option<&(TextPart, PathBuf)>,
+    role: Role,
+    device: &Device,
+    interrupted: &AtomicBool,
+) -> Result<bool> {
+    let mut left: Vec<usize> = (0..trials.len()).collect();
+    while !left.is_empty() {
+        let mut elsewhere = Vec::new();
+        for index in left {
+            let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
+            let done = sweep::one(&trial.cell, &number, device, interrupted)?;
+            if role == Role::Alone {
+                sweep::say(&trial.cell, &number, done);
+            }
+            if done == Done::Interrupted {
+                return Ok(false);
+            }
+            // Held through the tests as well, which two processes must not make twice.
+            let lock = RunDir::claim(&trial.cell.path)?;
+            if done == Done::Elsewhere || lock.is_none() {
+                elsewhere.push(index);
+                continue;
+            }
+            let whole = match text {
+                Some((part, folder)) => wikitext::test(trial, part, folder, device).map(|()| true),
+                None => tested(trial, &number, device, interrupted),
+            };
+            if !whole? {
+                return Ok(false);
+            }
+        }
+        if role == Role::Worker {
+            return Ok(true);
+        }
+        left = elsewhere;
+        if !wait(&left, trials, interrupted)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Waits until nobody is at one of these runs; whether it came to that.
+fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bool> {
+    if left.is_empty() {
+        return Ok(true);
+    }
+    let runs = plural(left.len(), "run");
+    eprintln!("waiting for another process to finish {runs}");
+    let spinner = show::spinner("waiting".into());
+    let mut free = false;
+    while !free {
+        if interrupted.load(Ordering::SeqCst) {
+            spinner.finish_and_clear();
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        for index in left {
+            free |= RunDir::claim(&trials[*index].cell.path)?.is_some();
+        }
+    }
+    spinner.finish_and_clear();
+    Ok(true)
+}
+
+/// Tests one run under a spinner; where there is no terminal, with a line for each test.
 fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool) -> Result<bool> {
     let spinner = show::spinner(format!("{number} testing"));
+    let terminal = std::io::stderr().is_terminal();
+    let name = show::file_name(&trial.cell.path);
+    let mut at = None;
     let tell = |question: &Question, done: u64| {
-        let (split, lengths) = (&question.split, question.lengths);
-        spinner.set_message(format!(
-            "{number} testing {} on {split} at {lengths}: {done}/{}",
-            trial.model, question.sequences
-        ));
+        let (split, lengths, of) = (&question.split, question.lengths, question.sequences);
+        let text = format!("{number} {name}: testing {split} at {lengths}");
+        spinner.set_message(format!("{text}: {done}/{of}"));
+        if !terminal && at.replace((split.clone(), lengths)) != Some((split.clone(), lengths)) {
+            eprintln!("{text}");
+        }
     };
     let whole = test(trial, device, interrupted, tell, show::warn);
     spinner.finish_and_clear();
     Ok(whole?)
 }
 
-fn forecast(trials: &[Trial], device: &Device) -> Result<()> {
+/// Says what is left, and how long that takes; one run at a time is tried, with the threads that it will have.
+fn forecast(trials: &[Trial], device: &Device, jobs: Jobs) -> Result<()> {
     let spinner = show::spinner("estimating".into());
     let told = |name: &str| spinner.set_message(format!("estimating: {name}"));
-    let estimate = estimate(trials, device, told);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.threads).build()?;
+    let estimate = pool.install(|| estimate(trials, device, told));
     spinner.finish_and_clear();
     let Estimate { runs, training, tests, testing } = estimate?;
-    let (training, testing) = (show::duration(training), show::duration(testing));
+    let each = |seconds: f64| show::duration(seconds / jobs.count as f64);
+    let (training, testing) = (each(training), each(testing));
+    if jobs.count > 1 {
+        let threads = plural(jobs.threads, "thread");
+        eprintln!("{} runs at a time, each with {threads}", jobs.count);
+    }
     match (runs, tests) {
         (0, 0) => eprintln!("everything is trained and tested"),
         (0, _) => eprintln!("everything is trained; {tests} tests: at most about {testing}"),
@@ -288,7 +394,10 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     let spinner = show::spinner("drawing the page".into());
     let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
     let device = tra_nn::device::by_name(DEVICE)?;
-    let mut page = gather(&title, &paths, None, vec![typed(args)], &device, show::warn)?;
+    let words = typed(args, &args.name);
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let command = format!("tra {}", words.join(" "));
+    let mut page = gather(&title, &paths, None, vec![command], &device, show::warn)?;
     for (run, trial) in page.runs.iter_mut().zip(trials) {
         run.attention = trial.model.clone();
         if experiment.tasks.len() > 1 {

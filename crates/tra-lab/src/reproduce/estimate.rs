@@ -10,6 +10,7 @@ use tra_tasks::draw;
 use super::Trial;
 use crate::batch::Batch;
 use crate::error::LabError;
+use crate::eval::Question;
 use crate::records::Evaluation;
 use crate::run_dir::RunDir;
 use crate::sweep::finished;
@@ -39,24 +40,40 @@ struct Speed {
     pair: f64,
 }
 
+/// Steps of a run that are not taken, and tests of it that are not made.
+fn left(trial: &Trial) -> Result<(u64, Vec<&Question>), LabError> {
+    let config = &trial.cell.config;
+    let (mut steps, mut known) = (config.steps, Evaluation::default());
+    if let Ok(run) = RunDir::open(&trial.cell.path) {
+        steps -= run.position()?.map_or(0, |position| position.step).min(steps);
+        if finished(&run, config)? {
+            (steps, known) = (0, run.evaluation()?);
+        }
+    }
+    Ok((steps, trial.left(&known)?))
+}
+
+/// How many runs have something left to do.
+pub fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
+    let mut count = 0;
+    for trial in trials {
+        let (steps, tests) = left(trial)?;
+        count += usize::from(steps > 0 || !tests.is_empty());
+    }
+    Ok(count)
+}
+
 /// Tries every model that has something left to do. `tell` hears its name.
 pub fn estimate(
     trials: &[Trial],
     device: &Device,
-    mut tell: impl FnMut(&str),
+    mut tell: impl FnMut(&str) + Send,
 ) -> Result<Estimate, LabError> {
     let mut speeds: BTreeMap<(&str, &str), Speed> = BTreeMap::new();
     let mut estimate = Estimate::default();
     for trial in trials {
         let config = &trial.cell.config;
-        let (mut steps, mut known) = (config.steps, Evaluation::default());
-        if let Ok(run) = RunDir::open(&trial.cell.path) {
-            steps -= run.position()?.map_or(0, |position| position.step).min(steps);
-            if finished(&run, config)? {
-                (steps, known) = (0, run.evaluation()?);
-            }
-        }
-        let tests = trial.left(&known)?;
+        let (steps, tests) = left(trial)?;
         if steps == 0 && tests.is_empty() {
             continue;
         }

@@ -20,7 +20,7 @@ use crate::error::LabError;
 use crate::eval::Question;
 use crate::sweep::Cell;
 
-pub use estimate::{Estimate, estimate};
+pub use estimate::{Estimate, estimate, unfinished};
 pub use run::{Found, Results, found, in_folder, test};
 pub use table::{summary, table};
 
