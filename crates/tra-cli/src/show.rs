@@ -151,9 +151,22 @@ pub struct Progress {
     label: String,
     measure: Measure,
     steps: u64,
+    /// What is done after each step, from 0: a step takes as long as its sequences are on average.
+    work: Vec<f64>,
     /// The step before the first one seen: a run that goes on does not begin at 0.
     first: Option<u64>,
     last_line: Instant,
+}
+
+/// What is done after each step, in units of a token of a sequence.
+fn work(config: &RunConfig) -> Vec<f64> {
+    let mut sum = 0.0;
+    let lengths = (0..config.steps).map(|step| config.lengths_at(step));
+    let after = lengths.map(|lengths| {
+        sum += (lengths.from + lengths.to).max(1) as f64 / 2.0;
+        sum
+    });
+    std::iter::once(0.0).chain(after).collect()
 }
 
 impl Progress {
@@ -165,14 +178,20 @@ impl Progress {
     pub fn labelled(label: String, config: &RunConfig) -> Self {
         let (steps, measure) = (config.steps, config.task.measure());
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style =
-                ProgressStyle::with_template("{prefix} {bar:16} {pos}/{len} {msg} {eta} left")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template("{prefix} {bar:16} {pos}/{len} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::new(steps).with_prefix(label.clone()).with_style(style);
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Self { bar, label, measure, steps, first: None, last_line: Instant::now() }
+        let work = work(config);
+        Self { bar, label, measure, steps, work, first: None, last_line: Instant::now() }
+    }
+
+    /// Seconds left after a step, given those since the first one seen.
+    fn left(&self, step: u64, first: u64, seconds: f64) -> f64 {
+        let work = |step: u64| self.work.get(step as usize).copied().unwrap_or_default();
+        seconds * (work(self.steps) - work(step)) / (work(step) - work(first)).max(1.0)
     }
 
     pub fn finish(&self) {
@@ -187,15 +206,14 @@ impl Observer for Progress {
         let StepRecord { step, loss, lr, .. } = *record;
         let rate = pace.tokens_per_second();
         let outside = 100.0 * pace.share_outside();
-        let text = format!("loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside");
         let begins = self.first.is_none();
         let first = *self.first.get_or_insert(step - 1);
+        let left = duration(self.left(step, first, pace.seconds));
+        // What matters most first: a narrow terminal cuts the rest off.
+        let text =
+            format!("{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside");
         match &self.bar {
             Some(bar) => {
-                if begins {
-                    bar.set_position(first);
-                    bar.reset_eta();
-                }
                 bar.set_position(step);
                 bar.set_message(text);
             }
@@ -204,9 +222,7 @@ impl Observer for Progress {
                     || step == self.steps
                     || self.last_line.elapsed() > Duration::from_secs(10)
                 {
-                    let done = (step - first) as f64;
-                    let left = pace.seconds / done * (self.steps - step) as f64;
-                    eprintln!("{} {step}/{} {text} {left:.0}s left", self.label, self.steps);
+                    eprintln!("{} {step}/{} {text}", self.label, self.steps);
                     self.last_line = Instant::now();
                 }
             }
@@ -270,6 +286,21 @@ pub fn results_table(results: &[EvalResult], measure: Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tra_lab::config::{Curriculum, Lengths};
+
+    #[test]
+    fn time_left_knows_that_sequences_grow() {
+        let mut config = RunConfig { steps: 100, ..RunConfig::default() };
+        config.length = Some(Lengths { from: 10, to: 90 });
+        let even = Progress::labelled(String::new(), &config);
+        assert!((even.left(25, 0, 5.0) - 15.0).abs() < 1e-9);
+        assert!((even.left(75, 50, 5.0) - 5.0).abs() < 1e-9, "of a run that went on at 50");
+        assert_eq!(even.left(100, 0, 5.0), 0.0);
+        // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
+        config.curriculum = Some(Curriculum { from: 10, until: 0.5, shortest: 0.0 });
+        let left = Progress::labelled(String::new(), &config).left(50, 0, 30.0);
+        assert!((48.0..52.0).contains(&left), "{left}");
+    }
 
     #[test]
     fn numbers_read_well() {

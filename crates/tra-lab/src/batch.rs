@@ -152,10 +152,16 @@ mod tests {
     #[test]
     fn a_curriculum_is_followed() {
         let mut source = source(1, 8);
-        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5 });
+        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5, shortest: 0.0 });
         let longest = |step| source.step(step).unwrap()[0].length();
         assert!((0..4).all(|step| longest(step) <= 6));
         assert!((50..54).any(|step| longest(step) > 20));
+
+        let mut source = source.clone();
+        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5, shortest: 0.9 });
+        let shortest = |step| *source.step(step).unwrap()[0].lengths.iter().min().unwrap();
+        assert!((0..100).all(|step| shortest(step) >= 4));
+        assert!((50..100).all(|step| shortest(step) >= 28));
     }
 
     #[test]

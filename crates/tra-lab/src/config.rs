@@ -91,6 +91,14 @@ pub struct Curriculum {
     pub from: usize,
     /// Share of the steps after which all lengths are drawn.
     pub until: f64,
+    /// The shortest length drawn, as a share of the longest at that step; 0 draws all shorter ones, as `length` has
+    /// them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shortest: f64,
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 /// What is tested during training.
@@ -319,7 +327,8 @@ impl RunConfig {
         let Some(curriculum) = self.curriculum else { return Lengths { from, to } };
         let share = step as f64 / (curriculum.until * self.steps as f64).max(1.0);
         let more = (to - curriculum.from) as f64 * share.min(1.0);
-        Lengths { from, to: curriculum.from + more as usize }
+        let to = curriculum.from + more as usize;
+        Lengths { from: from.max((curriculum.shortest * to as f64) as usize), to }
     }
 
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
@@ -371,7 +380,7 @@ impl RunConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
-        if let Some(Curriculum { from, until }) = self.curriculum {
+        if let Some(Curriculum { from, until, shortest }) = self.curriculum {
             let lengths = self.train_lengths();
             if !(lengths.from..=lengths.to).contains(&from) {
                 return wrong(format!(
@@ -381,6 +390,12 @@ impl RunConfig {
             if !(0.0..=1.0).contains(&until) {
                 return wrong(format!(
                     "curriculum.until is a share of the steps, in 0..1, not {until}"
+                ));
+            }
+            // Below 1 there are two lengths at least: some tasks have even ones only.
+            if !(0.0..1.0).contains(&shortest) {
+                return wrong(format!(
+                    "curriculum.shortest is a share of the longest length below 1, not {shortest}"
                 ));
             }
         }
@@ -507,6 +522,7 @@ mod tests {
             ("version = 9", "version 9"),
             ("[curriculum]\nfrom = 600\nuntil = 0.5", "curriculum.from"),
             ("[curriculum]\nfrom = 512\nuntil = 1.5", "curriculum.until"),
+            ("[curriculum]\nfrom = 512\nuntil = 0.5\nshortest = 1", "curriculum.shortest"),
             ("[curriculum]\nfrom = 512", "until"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),

@@ -1,37 +1,36 @@
 //! `tra reproduce`: an experiment of the paper, from training to the table.
 
 mod jobs;
+mod make;
 mod timing;
 mod wikitext;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use tra_lab::eval::Question;
 use tra_lab::gather::gather;
 use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
-    Estimate, Experiment, Results, Selection, Size, TextPart, Trial, estimate, found, in_folder,
-    summary, table, test, unfinished,
+    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary,
+    table, unfinished,
 };
-use tra_lab::run_dir::RunDir;
-use tra_lab::sweep::Done;
 use tra_nn::device::Device;
 
 use self::jobs::Jobs;
-use crate::{show, sweep};
+use self::make::{Role, make};
+use crate::show;
 
 /// The experiments that are runs, in the order in which `all` makes them.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("flipflop", include_str!("../../../../configs/reproduce/flipflop.toml")),
     ("copy", include_str!("../../../../configs/reproduce/copy.toml")),
     ("induct", include_str!("../../../../configs/reproduce/induct.toml")),
     ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
+    ("ablation", include_str!("../../../../configs/reproduce/ablation.toml")),
     ("wikitext", include_str!("../../../../configs/reproduce/wikitext.toml")),
 ];
 /// Where runs are made unless told otherwise.
@@ -40,8 +39,8 @@ const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
 
 /// Repeat an experiment of the paper: train, test, table and plot
 ///
-/// flipflop, copy, induct, instruct, wikitext, timing, or all. Says how long it will take, and goes on
-/// where it was cut: what is trained and tested is not done again.
+/// flipflop, copy, induct, instruct, ablation, wikitext, timing, or all. Says how long it will take,
+/// and goes on where it was cut: what is trained and tested is not done again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,7 +52,7 @@ Examples:
 
 The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
 pub struct Args {
-    /// flipflop, copy, induct, instruct, wikitext, timing, all, or a file like those in
+    /// flipflop, copy, induct, instruct, ablation, wikitext, timing, all, or a file like those in
     /// configs/reproduce
     name: String,
 
@@ -126,6 +125,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for name in &names {
         let out = folder(&args, name);
         if name == "timing" {
+            if args.device != DEVICE {
+                eprintln!("timing is measured on {DEVICE}, whatever --device says");
+            }
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
         }
@@ -243,105 +245,6 @@ fn one(
     finish(&experiment, args, &trials, out)?;
     eprintln!("took {}", show::duration(begin.elapsed().as_secs_f64()));
     Ok(true)
-}
-
-/// Who makes runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// One process does everything.
-    Alone,
-    /// One of several, which leaves to the others what they are at.
-    Worker,
-    /// The one that started the others, when they have ended.
-    After,
-}
-
-/// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
-/// if that process does not finish them.
-fn make(
-    trials: &[Trial],
-    text: Option<&(TextPart, PathBuf)>,
-    role: Role,
-    device: &Device,
-    interrupted: &AtomicBool,
-) -> Result<bool> {
-    let mut left: Vec<usize> = (0..trials.len()).collect();
-    while !left.is_empty() {
-        let mut elsewhere = Vec::new();
-        for index in left {
-            let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
-            let done = sweep::one(&trial.cell, &number, device, interrupted)?;
-            if role == Role::Alone {
-                sweep::say(&trial.cell, &number, done);
-            }
-            if done == Done::Interrupted {
-                return Ok(false);
-            }
-            // Held through the tests as well, which two processes must not make twice.
-            let lock = RunDir::claim(&trial.cell.path)?;
-            if done == Done::Elsewhere || lock.is_none() {
-                elsewhere.push(index);
-                continue;
-            }
-            let whole = match text {
-                Some((part, folder)) => wikitext::test(trial, part, folder, device).map(|()| true),
-                None => tested(trial, &number, device, interrupted),
-            };
-            if !whole? {
-                return Ok(false);
-            }
-        }
-        if role == Role::Worker {
-            return Ok(true);
-        }
-        left = elsewhere;
-        if !wait(&left, trials, interrupted)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Waits until nobody is at one of these runs; whether it came to that.
-fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bool> {
-    if left.is_empty() {
-        return Ok(true);
-    }
-    let runs = plural(left.len(), "run");
-    eprintln!("waiting for another process to finish {runs}");
-    let spinner = show::spinner("waiting".into());
-    let mut free = false;
-    while !free {
-        if interrupted.load(Ordering::SeqCst) {
-            spinner.finish_and_clear();
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(200));
-        for index in left {
-            free |= RunDir::claim(&trials[*index].cell.path)?.is_some();
-        }
-    }
-    spinner.finish_and_clear();
-    Ok(true)
-}
-
-/// Tests one run under a spinner; where there is no terminal, with a line for each test.
-fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool) -> Result<bool> {
-    let spinner = show::spinner(format!("{number} testing"));
-    let terminal = std::io::stderr().is_terminal();
-    let name = show::file_name(&trial.cell.path);
-    let mut at = None;
-    let tell = |question: &Question, done: u64| {
-        let (split, lengths, of) = (&question.split, question.lengths, question.sequences);
-        let text = format!("{number} {name}: testing {split} at {lengths}");
-        spinner.set_message(format!("{text}: {done}/{of}"));
-        if !terminal && at.replace((split.clone(), lengths)) != Some((split.clone(), lengths)) {
-            eprintln!("{text}");
-        }
-    };
-    let whole = test(trial, device, interrupted, tell, show::warn);
-    spinner.finish_and_clear();
-    Ok(whole?)
 }
 
 /// Says what is left, and how long that takes; one run at a time is tried, with the threads that it will have.

@@ -1,0 +1,116 @@
+//! Making the runs of an experiment: training, tests, and what other processes are at.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use tra_lab::eval::Question;
+use tra_lab::report::plural;
+use tra_lab::reproduce::{TextPart, Trial, test};
+use tra_lab::run_dir::RunDir;
+use tra_lab::sweep::Done;
+use tra_nn::device::Device;
+
+use super::wikitext;
+use crate::{show, sweep};
+
+/// Who makes runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// One process does everything.
+    Alone,
+    /// One of several, which leaves to the others what they are at.
+    Worker,
+    /// The one that started the others, when they have ended.
+    After,
+}
+
+/// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
+/// if that process does not finish them.
+pub fn make(
+    trials: &[Trial],
+    text: Option<&(TextPart, PathBuf)>,
+    role: Role,
+    device: &Device,
+    interrupted: &AtomicBool,
+) -> Result<bool> {
+    let mut left: Vec<usize> = (0..trials.len()).collect();
+    while !left.is_empty() {
+        let mut elsewhere = Vec::new();
+        for index in left {
+            let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
+            let done = sweep::one(&trial.cell, &number, device, interrupted)?;
+            if role == Role::Alone {
+                sweep::say(&trial.cell, &number, done);
+            }
+            if done == Done::Interrupted {
+                return Ok(false);
+            }
+            // Held through the tests as well, which two processes must not make twice.
+            let lock = RunDir::claim(&trial.cell.path)?;
+            if done == Done::Elsewhere || lock.is_none() {
+                elsewhere.push(index);
+                continue;
+            }
+            let whole = match text {
+                Some((part, folder)) => wikitext::test(trial, part, folder, device).map(|()| true),
+                None => tested(trial, &number, device, interrupted),
+            };
+            if !whole? {
+                return Ok(false);
+            }
+        }
+        if role == Role::Worker {
+            return Ok(true);
+        }
+        left = elsewhere;
+        if !wait(&left, trials, interrupted)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Waits until nobody is at one of these runs; whether it came to that.
+fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bool> {
+    if left.is_empty() {
+        return Ok(true);
+    }
+    let runs = plural(left.len(), "run");
+    eprintln!("waiting for another process to finish {runs}");
+    let spinner = show::spinner("waiting".into());
+    let mut free = false;
+    while !free {
+        if interrupted.load(Ordering::SeqCst) {
+            spinner.finish_and_clear();
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        for index in left {
+            free |= RunDir::claim(&trials[*index].cell.path)?.is_some();
+        }
+    }
+    spinner.finish_and_clear();
+    Ok(true)
+}
+
+/// Tests one run under a spinner; where there is no terminal, with a line for each test.
+fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool) -> Result<bool> {
+    let spinner = show::spinner(format!("{number} testing"));
+    let terminal = std::io::stderr().is_terminal();
+    let name = show::file_name(&trial.cell.path);
+    let mut at = None;
+    let tell = |question: &Question, done: u64| {
+        let (split, lengths, of) = (&question.split, question.lengths, question.sequences);
+        let text = format!("{number} {name}: testing {split} at {lengths}");
+        spinner.set_message(format!("{text}: {done}/{of}"));
+        if !terminal && at.replace((split.clone(), lengths)) != Some((split.clone(), lengths)) {
+            eprintln!("{text}");
+        }
+    };
+    let whole = test(trial, device, interrupted, tell, show::warn);
+    spinner.finish_and_clear();
+    Ok(whole?)
+}
