@@ -1,10 +1,12 @@
-//! What every head does where a model goes wrong: the wrong answers of a run on fresh sequences, how many keys each
+//! What every head does where a model goes wrong: the first wrong answers of a run on fresh sequences, how many keys each
 //! head keeps there, and the keys that have the most weight. Before them, to compare with, an answer that is right.
+//! At the end, how often it is wrong where another place looks like the right one: has the same tokens before it.
 //!
 //! ```sh
 //! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
 //! ```
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -16,6 +18,8 @@ use tra_tasks::{Sample, Task, draw};
 
 /// How many keys are shown of a head.
 const SHOWN: usize = 3;
+/// How many wrong answers are shown.
+const DETAILED: usize = 20;
 
 fn main() -> ExitCode {
     match run() {
@@ -38,25 +42,48 @@ fn run() -> Result<(), Box<dyn Error>> {
     let task = config.task.build()?;
     let device = tra_nn::device::by_name("flex")?;
     let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
-    let (mut right, mut compared) = (0, false);
+    let (mut right, mut compared, mut detailed) = (0, false, 0);
+    // By how many tokens before it another place has too: answers, and those of them that are wrong.
+    let mut alike: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
     for number in 0..sequences {
         let sample = draw(task.as_ref(), split, (length, length), config.seed, number)?;
         let scored = sample.scored.iter().enumerate().filter(|(_, scored)| **scored);
         let places: Vec<usize> = scored.map(|(place, _)| place).collect();
         let found = answers(&decoder, &Batch::new(vec![sample.clone()]));
+        for (answer, &place) in found[0].iter().zip(&places) {
+            let [all, wrong] = alike.entry(same_before(&sample.tokens, place)).or_default();
+            *all += 1;
+            *wrong += u64::from(!answer.right);
+        }
         let (good, bad): (Vec<_>, Vec<_>) =
             found[0].iter().zip(places).partition(|(answer, _)| answer.right);
         right += u64::from(bad.is_empty());
         let one = good.get(good.len() / 2).filter(|_| !compared);
         compared |= one.is_some();
-        let shown: Vec<usize> = one.into_iter().chain(&bad).map(|(_, place)| *place).collect();
+        let bad = &bad[..bad.len().min(DETAILED - detailed)];
+        detailed += bad.len();
+        let shown: Vec<usize> = one.into_iter().chain(bad).map(|(_, place)| *place).collect();
         if !shown.is_empty() {
             println!("sequence {number}");
             show(&decoder, task.as_ref(), &sample, &shown)?;
         }
     }
     println!("{right} of {sequences} sequences of length {length} are right");
+    println!("tokens before an answer that another place has too, with another token behind:");
+    println!("{:>8} {:>10} {:>10}", "tokens", "answers", "wrong");
+    for (tokens, [all, wrong]) in alike {
+        let share = 100.0 * wrong as f64 / all as f64;
+        println!("{tokens:>8} {all:>10} {wrong:>10} {share:>9.2}%");
+    }
     Ok(())
+}
+
+/// The most tokens before `place` that stand before another place of the sequence as well, where another token follows.
+fn same_before(tokens: &[u32], place: usize) -> usize {
+    let before = |end: usize| tokens[..end].iter().rev();
+    let others = (1..place).filter(|&other| tokens[other] != tokens[place]);
+    let same = |other| before(other).zip(before(place)).take_while(|(a, b)| a == b).count();
+    others.map(same).max().unwrap_or(0)
 }
 
 /// The answers at `places`, each the work of the query before it.
