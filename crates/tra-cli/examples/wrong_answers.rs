@@ -1,6 +1,6 @@
 //! What every head does where a model goes wrong: the first wrong answers of a run on fresh sequences, how many keys each
 //! head keeps there, and the keys that have the most weight. Before them, to compare with, an answer that is right.
-//! At the end, how often it is wrong where another place looks like the right one: has the same tokens before it.
+//! At the end, how often it is wrong where an earlier place looks alike: has the same tokens before it.
 //!
 //! ```sh
 //! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
@@ -69,8 +69,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("{right} of {sequences} sequences of length {length} are right");
-    println!("tokens before an answer that another place has too, with another token behind:");
-    println!("{:>8} {:>10} {:>10}", "tokens", "answers", "wrong");
+    println!("tokens before an answer that an earlier place has too, with another token behind:");
+    println!("{:>8} {:>10} {:>10} {:>10}", "tokens", "answers", "wrong", "share");
     for (tokens, [all, wrong]) in alike {
         let share = 100.0 * wrong as f64 / all as f64;
         println!("{tokens:>8} {all:>10} {wrong:>10} {share:>9.2}%");
@@ -78,7 +78,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The most tokens before `place` that stand before another place of the sequence as well, where another token follows.
+/// The most tokens before `place` that stand before an earlier place as well, where another token follows.
 fn same_before(tokens: &[u32], place: usize) -> usize {
     let before = |end: usize| tokens[..end].iter().rev();
     let others = (1..place).filter(|&other| tokens[other] != tokens[place]);

@@ -197,7 +197,8 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
         bail!("{out} is the text itself: choose another --out");
     }
     // Beside its place, and now: learning takes a while, to find out then that it cannot be kept.
-    let beside = PathBuf::from(format!("{out}.partial"));
+    // Several processes may learn the same one.
+    let beside = PathBuf::from(format!("{out}.{}.partial", std::process::id()));
     std::fs::write(&beside, "").with_context(|| format!("cannot write {out}"))?;
     let spinner = show::spinner(format!("learning from {}", show::file_name(text)));
     // Line by line, for the words in them are counted and nothing else; a few at a time, so that the

@@ -51,9 +51,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for (number, cell) in cells.iter().enumerate() {
         let number = format!("{}/{}", number + 1, cells.len());
-        if sweep::one(cell, &number, &device, &interrupted)? == Done::Interrupted {
+        let (done, _lock) = sweep::one(cell, &number, &device, &interrupted)?;
+        sweep::say(cell, &number, done);
+        if done == Done::Interrupted {
             eprintln!("stopped; go on with: tra demo --out {}", grid.out.display());
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(crate::train::STOPPED));
         }
         let run = RunDir::open(&cell.path)?;
         let task = cell.config.task.build()?;

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
         let place = panic.location().map(|l| format!(" ({}:{})", l.file(), l.line()));
         let place = place.unwrap_or_default();
-        eprintln!("error: internal, please report it: {message}{place}");
+        show::say(&format!("error: internal, please report it: {message}{place}"));
     }));
     let outcome = match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Command::BenchWorker => bench::worker(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        show::say(&format!("error: {error:#}"));
         ExitCode::from(2)
     })
 }

@@ -22,9 +22,15 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
+/// A line on standard error. That nobody reads it is no reason to stop: a worker may outlive the process that
+/// listens, and has steps to save.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
 /// A word on standard error that stops nothing.
 pub fn warn(text: String) {
-    eprintln!("warning: {text}");
+    say(&format!("warning: {text}"));
 }
 
 /// A spinner while something without steps goes on; nothing where there is no terminal.
@@ -151,19 +157,23 @@ pub struct Progress {
     label: String,
     measure: Measure,
     steps: u64,
-    /// What is done after each step, from 0: a step takes as long as its sequences are on average.
+    /// What is done after each of [`PARTS`] equal parts of the steps: a step takes as long as its sequences are on
+    /// average.
     work: Vec<f64>,
     /// The step before the first one seen: a run that goes on does not begin at 0.
     first: Option<u64>,
     last_line: Instant,
 }
 
-/// What is done after each step, in units of a token of a sequence.
+/// Enough to follow lengths that grow.
+const PARTS: usize = 256;
+
 fn work(config: &RunConfig) -> Vec<f64> {
     let mut sum = 0.0;
-    let lengths = (0..config.steps).map(|step| config.lengths_at(step));
+    let middle = |part: usize| (part as f64 + 0.5) / PARTS as f64 * config.steps as f64;
+    let lengths = (0..PARTS).map(|part| config.lengths_at(middle(part) as u64));
     let after = lengths.map(|lengths| {
-        sum += (lengths.from + lengths.to).max(1) as f64 / 2.0;
+        sum += (lengths.from + lengths.to).max(1) as f64;
         sum
     });
     std::iter::once(0.0).chain(after).collect()
@@ -190,8 +200,13 @@ impl Progress {
 
     /// Seconds left after a step, given those since the first one seen.
     fn left(&self, step: u64, first: u64, seconds: f64) -> f64 {
-        let work = |step: u64| self.work.get(step as usize).copied().unwrap_or_default();
-        seconds * (work(self.steps) - work(step)) / (work(step) - work(first)).max(1.0)
+        let work = |step: u64| {
+            let place = step as f64 / self.steps.max(1) as f64 * PARTS as f64;
+            let part = (place as usize).min(PARTS - 1);
+            self.work[part] + (place - part as f64) * (self.work[part + 1] - self.work[part])
+        };
+        let done = (work(step) - work(first)).max(f64::MIN_POSITIVE);
+        seconds * (work(self.steps) - work(step)) / done
     }
 
     pub fn finish(&self) {
@@ -222,7 +237,7 @@ impl Observer for Progress {
                     || step == self.steps
                     || self.last_line.elapsed() > Duration::from_secs(10)
                 {
-                    eprintln!("{} {step}/{} {text}", self.label, self.steps);
+                    say(&format!("{} {step}/{} {text}", self.label, self.steps));
                     self.last_line = Instant::now();
                 }
             }
@@ -245,7 +260,7 @@ impl Observer for Progress {
         let text = format!("{} step {}: {name} {all}", self.label, record.step);
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => say(&text),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use tra_lab::gather::Shown;
 use tra_lab::records::EvalResult;
-use tra_lab::run_dir::RunDir;
+use tra_lab::run_dir::{Lock, RunDir};
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
 use tra_tasks::Measure;
 
@@ -59,23 +59,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let interrupted = crate::train::on_interrupt()?;
     for (number, cell) in mine.iter().enumerate() {
         let number = format!("{}/{}", number + 1, mine.len());
-        let done = one(cell, &number, &device, &interrupted)?;
+        let (done, _lock) = one(cell, &number, &device, &interrupted)?;
         say(cell, &number, done);
         if done == Done::Interrupted {
             eprintln!("stopped; go on with: tra sweep {}", args.config.display());
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(crate::train::STOPPED));
         }
     }
     finish(&sweep, &all)
 }
 
-/// Does one run under a progress bar.
+/// Does one run under a progress bar; the lock is held unless another process has it.
 pub fn one(
     cell: &Cell,
     number: &str,
     device: &tra_nn::device::Device,
     interrupted: &AtomicBool,
-) -> Result<Done> {
+) -> Result<(Done, Option<Lock>)> {
     let name = show::file_name(&cell.path);
     let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config);
     let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
@@ -87,8 +87,8 @@ pub fn one(
 pub fn say(cell: &Cell, number: &str, done: Done) {
     let name = show::file_name(&cell.path);
     match done {
-        Done::Before => eprintln!("{number} {name}: done before"),
-        Done::Elsewhere => eprintln!("{number} {name}: another process is at it"),
+        Done::Before => show::say(&format!("{number} {name}: done before")),
+        Done::Elsewhere => show::say(&format!("{number} {name}: another process is at it")),
         Done::Now | Done::Interrupted => {}
     }
 }

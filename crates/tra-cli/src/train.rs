@@ -207,6 +207,9 @@ impl Settings {
     }
 }
 
+/// What the program ends with when it was interrupted.
+pub const STOPPED: u8 = 130;
+
 /// Set when the user presses Ctrl-C: the step at hand is finished and saved. A second Ctrl-C ends
 /// the program at once; nothing half-written is ever visible.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
@@ -216,7 +219,7 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
     let pressed = AtomicBool::new(false);
     ctrlc::set_handler(move || {
         if pressed.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+            std::process::exit(STOPPED.into());
         }
         flag.store(true, Ordering::SeqCst);
     })?;
@@ -337,7 +340,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 "stopped at step {step} of {}; go on with: tra train --resume {place}",
                 config.steps
             );
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(STOPPED));
         }
         End::Perfect => show::print(&format!("every split fully right; stopped at step {step}\n"))?,
         End::Finished => {}

@@ -86,7 +86,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     let arguments = ["reproduce", file, "--out", out_name];
 
     let plan = ok(&["reproduce", file, "--out", out_name, "--dry-run"]);
-    assert!(text(&plan.stderr).contains("8 to train: about"), "{}", text(&plan.stderr));
+    assert!(text(&plan.stderr).contains("8 to train, 18 tests: about"), "{}", text(&plan.stderr));
     assert!(!out.join("flip-tra-s1").exists(), "a dry run trains nothing");
 
     let first = ok(&arguments);
@@ -161,15 +161,21 @@ fn killing_changes_nothing(jobs: &str) {
     let [file, cut_name] = [&file, &cut].map(|path| path.to_str().unwrap());
     ok(&["reproduce", file, "--out", whole.to_str().unwrap()]);
     let arguments = ["reproduce", file, "--out", cut_name, "--jobs", jobs];
-    let mut wait = 20;
+    let (mut wait, mut killed) = (20, 0);
     for _ in 0..30 {
         let mut child =
-            command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait = (wait * 7 + 13) % 191;
-        std::thread::sleep(Duration::from_millis(20 + wait));
+            command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // From the first step or test on.
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let at_work = |line: &str| line.contains(" loss ") || line.contains(": testing ");
+        let begun = lines.any(|line| at_work(&line.unwrap_or_default()));
+        wait = (wait * 7 + 13) % 97;
+        std::thread::sleep(Duration::from_millis(wait));
+        killed += u64::from(begun && child.try_wait().unwrap().is_none());
         child.kill().unwrap();
         child.wait().unwrap();
     }
+    assert!(killed > 3, "it was at its end {} times of 30", 30 - killed);
     ok(&arguments);
     for name in ["table.txt", "results.json"] {
         assert_eq!(read(&cut, name), read(&whole, name), "{name}");
@@ -190,45 +196,60 @@ fn runs_side_by_side_make_each_run_once() {
     {
         assert_eq!(said.matches(part).count(), 1, "{part}: {said}");
     }
-    assert!(!said.contains("another process") && !said.contains("done before"), "{said}");
+    assert!(!said.contains("done before"), "{said}");
     let words = read(&out, "report.html");
     assert!(!words.contains("--worker") && !words.contains("--jobs"), "how it was made");
 
-    // What goes wrong in one of them is said as if there were no others, and stops them.
-    std::fs::write(file, TINY.replace("steps = 30", "steps = 40")).unwrap();
-    let error = refused(&arguments);
-    assert!(error.contains("holds a run with other settings"), "{error}");
+    // The processes that make the runs are told of a text only where there is one.
+    let error = refused(&[&arguments[..], &["--text", "."]].concat());
+    assert!(error.contains("--text is for wikitext"), "{error}");
     let none = command(&[&arguments[..5], &["0"]].concat()).output().unwrap();
     assert!(text(&none.stderr).contains("0 is not in 1..="), "{}", text(&none.stderr));
+}
+
+/// What goes wrong in one of them is said as if there were no others, and stops them.
+#[test]
+fn one_that_fails_stops_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    std::fs::write(&file, TINY.replace("steps = 30", "steps = 20_000")).unwrap();
+    // The second run, which the second process comes to while the first is at the first.
+    let other = out.join("flip-rope-qk-s1");
+    let [file, out_name, other] = [&file, &out, &other].map(|path| path.to_str().unwrap());
+    ok(&["train", "--steps", "1", "--length", "8", "--size", "tiny", "--out", other]);
+    let error = refused(&["reproduce", file, "--out", out_name, "--jobs", "2"]);
+    assert!(error.contains("holds a run with other settings"), "{error}");
+    let steps = std::fs::read_dir(out.join("flip-tra-s1/checkpoints")).unwrap();
+    let steps: Vec<_> = steps.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!steps.is_empty() && steps.iter().all(|step| step != "step-00020000"), "{steps:?}");
 }
 
 /// Another process may have begun; the command waits for it, and does what it left.
 #[test]
 fn what_another_process_is_at_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    let file = folder.path().join("tiny.toml");
     std::fs::write(&file, TINY).unwrap();
-    let held = out.join("flip-tra-s1");
-    std::fs::create_dir_all(&held).unwrap();
-    let lock = std::fs::File::create(held.join("run.lock")).unwrap();
-    lock.try_lock().unwrap();
-    let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
     for jobs in ["1", "2"] {
+        let out = folder.path().join(jobs);
+        let held = out.join("flip-tra-s1");
+        std::fs::create_dir_all(&held).unwrap();
+        let lock = std::fs::File::create(held.join("run.lock")).unwrap();
+        lock.try_lock().unwrap();
+        let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
         let mut child = command(&["reproduce", file, "--out", out_name, "--jobs", jobs])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let waits = lines.into_iter().any(|line| line.contains("waiting for another process"));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let waits = lines.any(|line| line.contains("waiting for another process"));
         assert!(waits && child.try_wait().unwrap().is_none());
-        child.kill().unwrap();
-        child.wait().unwrap();
         assert!(!out.join("table.txt").exists());
+        drop(lock);
+        assert!(child.wait().unwrap().success());
+        assert!(read(&out, "table.txt").contains("in 2 runs"), "it goes on by itself");
     }
-    drop(lock);
-    let whole = ok(&["reproduce", file, "--out", out_name]);
-    assert!(text(&whole.stdout).contains("in 2 runs"));
 }
 
 #[test]

@@ -89,10 +89,10 @@ impl Default for RunConfig {
 pub struct Curriculum {
     /// The longest length at the first step.
     pub from: usize,
-    /// Share of the steps after which all lengths are drawn.
+    /// Share of the steps after which the longest length is that of `length`.
     pub until: f64,
-    /// The shortest length drawn, as a share of the longest at that step; 0 draws all shorter ones, as `length` has
-    /// them.
+    /// The shortest length drawn, as a share of the longest at that step, to the end; 0 draws the shortest of `length`
+    /// all the time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortest: f64,
 }

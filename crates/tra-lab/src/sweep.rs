@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::run_dir::RunDir;
+use crate::run_dir::{Lock, RunDir};
 use crate::train::{End, Observer, train};
 
 /// The grid.
@@ -114,16 +114,17 @@ pub enum Done {
     Elsewhere,
 }
 
-/// Does one run: not at all if it is finished, from its last checkpoint if it was cut.
+/// Does one run: not at all if it is finished, from its last checkpoint if it was cut. Nobody else is at it while the
+/// lock is held; there is none if somebody is.
 pub fn run_cell(
     cell: &Cell,
     device: &Device,
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
     warn: impl FnMut(String),
-) -> Result<Done, LabError> {
+) -> Result<(Done, Option<Lock>), LabError> {
     // Before anything else: several processes may come to a run that is not begun at the same time.
-    let Some(_lock) = RunDir::claim(&cell.path)? else { return Ok(Done::Elsewhere) };
+    let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
     let run = match RunDir::open(&cell.path) {
         Ok(run) => run,
         Err(_) => RunDir::create(&cell.path, &cell.config)?,
@@ -133,13 +134,14 @@ pub fn run_cell(
         return Err(LabError::run_dir(&cell.path, reason));
     }
     if finished(&run, &cell.config)? {
-        return Ok(Done::Before);
+        return Ok((Done::Before, Some(lock)));
     }
     let training = device.clone().autodiff();
     let start = run.newest(cell.config.optimizer(), &training, warn)?;
     run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
     let outcome = train(&run, &cell.config, device, start, interrupted, observer)?;
-    Ok(if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now })
+    let done = if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now };
+    Ok((done, Some(lock)))
 }
 
 /// Whether nothing is left to do: the last step taken, or everything right often enough.

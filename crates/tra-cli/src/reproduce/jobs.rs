@@ -5,7 +5,8 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::show;
+use crate::train::STOPPED;
 
 /// How many at a time, and threads for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,64 +34,54 @@ impl Jobs {
 
     /// Starts them with these arguments and sees them to their end; whether they came to it.
     pub fn run(&self, arguments: &[OsString], interrupted: &AtomicBool) -> Result<bool> {
-        let terminal = std::io::stderr().is_terminal();
-        let lines = MultiProgress::new();
+        let lines = std::io::stderr().is_terminal().then(MultiProgress::new);
         let mut workers = Vec::new();
-        for _ in 0..self.count {
-            let bar = terminal.then(|| lines.add(bar()));
-            workers.push(Worker::start(arguments, self.threads, bar, lines.clone())?);
-        }
         let mut failed = None;
-        while workers.iter_mut().any(|worker| worker.is_at_work()) {
-            let broken = workers.iter().find_map(|worker| worker.broken());
-            if interrupted.load(Ordering::SeqCst) || broken.is_some() {
-                failed = failed.or(broken);
+        for _ in 0..self.count {
+            match Worker::start(arguments, self.threads, lines.clone()) {
+                Ok(worker) => workers.push(worker),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let mut at_work = true;
+        while at_work {
+            at_work = false;
+            for worker in &mut workers {
+                match worker.is_at_work() {
+                    Ok(is) => at_work |= is,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            if interrupted.load(Ordering::SeqCst) || failed.is_some() {
                 workers.iter_mut().for_each(Worker::stop);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        let failed = failed.or_else(|| workers.iter().find_map(|worker| worker.broken()));
-        let mut errors = Vec::new();
-        for worker in workers {
-            errors.extend(worker.finish()?);
+        let said: Vec<String> = workers.into_iter().filter_map(Worker::finish).collect();
+        // One that is interrupted before it can see to it ends as if killed, and that is no failure.
+        if interrupted.load(Ordering::SeqCst) && said.is_empty() {
+            return Ok(false);
         }
-        let _ = lines.clear();
-        match (failed, errors.first()) {
-            (_, Some(error)) => bail!("{error}"),
-            (Some(status), None) => {
-                bail!("a run was ended from outside ({status}); if memory was short, give --jobs 1")
-            }
-            (None, None) => Ok(!interrupted.load(Ordering::SeqCst)),
+        match (said.into_iter().next(), failed) {
+            (Some(error), _) => bail!("{error}"),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(true),
         }
     }
-}
-
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
 }
 
 struct Worker {
     child: Child,
     /// While it is open the worker works.
     work: Option<ChildStdin>,
-    /// What it said is wrong.
+    /// Ends with what it said is wrong.
     reader: JoinHandle<Option<String>>,
-    status: Option<ExitStatus>,
+    ended: bool,
 }
 
 impl Worker {
-    fn start(
-        arguments: &[OsString],
-        threads: usize,
-        bar: Option<ProgressBar>,
-        lines: MultiProgress,
-    ) -> Result<Self> {
-        let program = std::env::current_exe().context("this program's own file")?;
-        let mut child = Command::new(program)
+    fn start(arguments: &[OsString], threads: usize, lines: Option<MultiProgress>) -> Result<Self> {
+        let mut child = Command::new(this_program()?)
             .args(arguments)
             .env("RAYON_NUM_THREADS", threads.to_string())
             .stdin(Stdio::piped())
@@ -96,36 +90,22 @@ impl Worker {
             .spawn()
             .context("cannot start a process for a run")?;
         let (work, said) = (child.stdin.take(), child.stderr.take().context("no standard error")?);
-        let reader = std::thread::spawn(move || {
-            let mut error = None;
-            for line in BufReader::new(said).lines().map_while(Result::ok) {
-                match (&bar, line.strip_prefix("error: ")) {
-                    (_, Some(text)) => error = Some(text.to_string()),
-                    (Some(_), None) if line.starts_with("warning: ") => {
-                        let _ = lines.println(line);
-                    }
-                    (Some(bar), None) => bar.set_message(line),
-                    (None, None) => eprintln!("{line}"),
-                }
-            }
-            if let Some(bar) = bar {
-                bar.finish_and_clear();
-            }
-            error
-        });
-        Ok(Self { child, work, reader, status: None })
+        let reader = std::thread::spawn(move || listen(said, lines));
+        Ok(Self { child, work, reader, ended: false })
     }
 
-    fn is_at_work(&mut self) -> bool {
-        if self.status.is_none() {
-            self.status = self.child.try_wait().ok().flatten();
+    /// An error if it ended, but not by itself or because it was told to.
+    fn is_at_work(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
         }
-        self.status.is_none()
-    }
-
-    /// How it ended, if not by itself or because it was told to.
-    fn broken(&self) -> Option<ExitStatus> {
-        self.status.filter(|status| !status.success() && status.code() != Some(STOPPED.into()))
+        let status = self.child.try_wait().inspect_err(|_| self.ended = true)?;
+        let Some(status) = status else { return Ok(true) };
+        self.ended = true;
+        if status.success() || status.code() == Some(STOPPED.into()) {
+            return Ok(false);
+        }
+        bail!("a run was ended from outside ({status}); if memory was short, give --jobs 1")
     }
 
     /// Lets it end after the step at hand.
@@ -133,15 +113,50 @@ impl Worker {
         self.work = None;
     }
 
-    fn finish(self) -> Result<Option<String>> {
-        self.reader
-            .join()
-            .map_err(|_| anyhow::anyhow!("internal, please report it: lost a run's words"))
+    /// What it said is wrong.
+    fn finish(self) -> Option<String> {
+        self.reader.join().ok().flatten()
     }
 }
 
-/// What a process that was interrupted ends with.
-pub const STOPPED: u8 = 130;
+/// Shows what a worker says, on a line of its own where there is a terminal; the first thing that it says is wrong.
+fn listen(said: ChildStderr, lines: Option<MultiProgress>) -> Option<String> {
+    let bar = lines.as_ref().map(|lines| {
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let bar = lines.add(ProgressBar::new_spinner().with_style(style));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar
+    });
+    let (mut said, mut line, mut error) = (BufReader::new(said), Vec::new(), None);
+    // To the end, whatever it says: who is not listened to cannot go on speaking.
+    while said.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        let text = String::from_utf8_lossy(&line).trim_end().to_string();
+        line.clear();
+        if let Some(cause) = text.strip_prefix("error: ") {
+            error.get_or_insert(cause.to_string());
+            continue;
+        }
+        // A warning or an evaluation stays to be read; anything else is how far it has come.
+        let stays = text.starts_with("warning: ") || text.contains(" step ");
+        match &bar {
+            Some(bar) if stays => bar.println(text),
+            Some(bar) => bar.set_message(text),
+            None => show::say(&text),
+        }
+    }
+    bar.inspect(ProgressBar::finish_and_clear);
+    error
+}
+
+/// The program as it was started, even if another has taken its place since.
+fn this_program() -> Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() {
+        return Ok(running);
+    }
+    std::env::current_exe().context("this program's own file")
+}
 
 /// In a worker: stops it when the process that started it closes its end, or is gone.
 pub fn stop_with_parent(interrupted: &Arc<AtomicBool>) {

@@ -16,23 +16,12 @@ use tra_nn::device::Device;
 use super::wikitext;
 use crate::{show, sweep};
 
-/// Who makes runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// One process does everything.
-    Alone,
-    /// One of several, which leaves to the others what they are at.
-    Worker,
-    /// The one that started the others, when they have ended.
-    After,
-}
-
 /// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
-/// if that process does not finish them.
+/// if that process does not finish them. `among_others` of ours it does not say of every run that they made it.
 pub fn make(
     trials: &[Trial],
     text: Option<&(TextPart, PathBuf)>,
-    role: Role,
+    among_others: bool,
     device: &Device,
     interrupted: &AtomicBool,
 ) -> Result<bool> {
@@ -41,19 +30,18 @@ pub fn make(
         let mut elsewhere = Vec::new();
         for index in left {
             let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
-            let done = sweep::one(&trial.cell, &number, device, interrupted)?;
-            if role == Role::Alone {
+            // The lock is held through the tests as well, which two processes must not make twice.
+            let (done, lock) = sweep::one(&trial.cell, &number, device, interrupted)?;
+            if !among_others {
                 sweep::say(&trial.cell, &number, done);
             }
             if done == Done::Interrupted {
                 return Ok(false);
             }
-            // Held through the tests as well, which two processes must not make twice.
-            let lock = RunDir::claim(&trial.cell.path)?;
-            if done == Done::Elsewhere || lock.is_none() {
+            let Some(_lock) = lock else {
                 elsewhere.push(index);
                 continue;
-            }
+            };
             let whole = match text {
                 Some((part, folder)) => wikitext::test(trial, part, folder, device).map(|()| true),
                 None => tested(trial, &number, device, interrupted),
@@ -61,9 +49,6 @@ pub fn make(
             if !whole? {
                 return Ok(false);
             }
-        }
-        if role == Role::Worker {
-            return Ok(true);
         }
         left = elsewhere;
         if !wait(&left, trials, interrupted)? {
@@ -79,7 +64,7 @@ fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bo
         return Ok(true);
     }
     let runs = plural(left.len(), "run");
-    eprintln!("waiting for another process to finish {runs}");
+    show::say(&format!("waiting for another process to finish {runs}"));
     let spinner = show::spinner("waiting".into());
     let mut free = false;
     while !free {
@@ -107,7 +92,7 @@ fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool
         let text = format!("{number} {name}: testing {split} at {lengths}");
         spinner.set_message(format!("{text}: {done}/{of}"));
         if !terminal && at.replace((split.clone(), lengths)) != Some((split.clone(), lengths)) {
-            eprintln!("{text}");
+            show::say(&text);
         }
     };
     let whole = test(trial, device, interrupted, tell, show::warn);

@@ -8,20 +8,20 @@ mod wikitext;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use tra_lab::gather::gather;
 use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
-    Estimate, Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary,
-    table, unfinished,
+    Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary, table,
+    unfinished,
 };
 use tra_nn::device::Device;
 
 use self::jobs::Jobs;
-use self::make::{Role, make};
+use self::make::make;
 use crate::show;
 
 /// The experiments that are runs, in the order in which `all` makes them.
@@ -99,6 +99,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
+    let interrupted = crate::train::on_interrupt()?;
     let device = tra_nn::device::by_name(&args.device)?;
     let names: Vec<String> = match args.name.as_str() {
         "all" => FILES.iter().map(|(name, _)| name.to_string()).chain(["timing".into()]).collect(),
@@ -113,7 +114,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         timing::run(TIMING, args.scale, &folder(&args, "timing"), args.dry_run)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupted = crate::train::on_interrupt()?;
     if args.worker {
         jobs::stop_with_parent(&interrupted);
     }
@@ -126,16 +126,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let out = folder(&args, name);
         if name == "timing" {
             if args.device != DEVICE {
-                eprintln!("timing is measured on {DEVICE}, whatever --device says");
+                show::say(&format!("timing is measured on {DEVICE}, whatever --device says"));
             }
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
         }
         if !one(name, &args, &out, &device, &interrupted)? {
             if !args.worker {
-                eprintln!("stopped; the same command goes on from here");
+                show::say("stopped; the same command goes on from here");
             }
-            return Ok(ExitCode::from(jobs::STOPPED));
+            return Ok(ExitCode::from(crate::train::STOPPED));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -154,7 +154,7 @@ fn folder(args: &Args, name: &str) -> PathBuf {
 }
 
 /// What was typed that bears on the results, but for where they go.
-fn typed(args: &Args, name: &str) -> Vec<OsString> {
+fn typed(args: &Args, name: &str, text: bool) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         vec!["reproduce".into(), name.into(), "--scale".into(), args.scale.name().into()];
     let seeds: Vec<String> = args.seeds.iter().map(u64::to_string).collect();
@@ -164,7 +164,7 @@ fn typed(args: &Args, name: &str) -> Vec<OsString> {
             words.extend([flag.into(), list.join(",").into()]);
         }
     }
-    if let Some(folder) = &args.text {
+    if let (Some(folder), true) = (&args.text, text) {
         words.extend(["--text".into(), folder.into()]);
     }
     if args.device != DEVICE {
@@ -216,57 +216,67 @@ fn one(
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }
-    let make = |role| make(&trials, text.as_ref(), role, device, interrupted);
+    let make = |among_others| make(&trials, text.as_ref(), among_others, device, interrupted);
     if args.worker {
-        return make(Role::Worker);
+        return make(true);
     }
     let runs = plural(trials.len(), "run");
-    eprintln!("{}, {} scale, {runs}", experiment.title, args.scale.name());
+    show::say(&format!("{}, {} scale, {runs}", experiment.title, args.scale.name()));
     let asked = args.jobs.map(usize::from);
     let asked = asked.or((args.device != DEVICE).then_some(1));
-    let jobs = Jobs::new(asked, rayon::current_num_threads(), unfinished(&trials)?);
-    forecast(&trials, device, jobs)?;
-    if args.dry_run {
-        return Ok(true);
+    let work = match &text {
+        Some((part, _)) => wikitext::unfinished(&trials, part)?,
+        None => unfinished(&trials)?,
+    };
+    let jobs = Jobs::new(asked, rayon::current_num_threads(), work);
+    forecast(&trials, work, device, jobs)?;
+    if args.dry_run || interrupted.load(Ordering::SeqCst) {
+        return Ok(args.dry_run);
     }
     let begin = Instant::now();
     if jobs.count > 1 {
-        let mut words = typed(args, name);
+        let mut words = typed(args, name, text.is_some());
         words.extend(["--worker".into(), "--out".into(), out.into()]);
         if !jobs.run(&words, interrupted)? {
             return Ok(false);
         }
     }
-    let role = if jobs.count > 1 { Role::After } else { Role::Alone };
-    if !make(role)? {
+    if !make(jobs.count > 1)? {
         return Ok(false);
     }
     let trials = in_folder(&experiment, args.scale, trials, out)?;
     finish(&experiment, args, &trials, out)?;
-    eprintln!("took {}", show::duration(begin.elapsed().as_secs_f64()));
+    show::say(&format!("took {}", show::duration(begin.elapsed().as_secs_f64())));
     Ok(true)
 }
 
 /// Says what is left, and how long that takes; one run at a time is tried, with the threads that it will have.
-fn forecast(trials: &[Trial], device: &Device, jobs: Jobs) -> Result<()> {
+fn forecast(trials: &[Trial], work: usize, device: &Device, jobs: Jobs) -> Result<()> {
     let spinner = show::spinner("estimating".into());
     let told = |name: &str| spinner.set_message(format!("estimating: {name}"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.threads).build()?;
     let estimate = pool.install(|| estimate(trials, device, told));
     spinner.finish_and_clear();
-    let Estimate { runs, training, tests, testing } = estimate?;
-    let each = |seconds: f64| show::duration(seconds / jobs.count as f64);
-    let (training, testing) = (each(training), each(testing));
+    let estimate = estimate?;
+    let (seconds, testing) = estimate.side_by_side(jobs.count);
+    // More of them than there are threads take turns.
+    let crowded = (jobs.count * jobs.threads) as f64 / rayon::current_num_threads() as f64;
+    let time = show::duration(seconds * crowded.max(1.0));
     if jobs.count > 1 {
         let threads = plural(jobs.threads, "thread");
-        eprintln!("{} runs at a time, each with {threads}", jobs.count);
+        show::say(&format!("{} runs at a time, each with {threads}", jobs.count));
     }
-    match (runs, tests) {
-        (0, 0) => eprintln!("everything is trained and tested"),
-        (0, _) => eprintln!("everything is trained; {tests} tests: at most about {testing}"),
-        _ => eprintln!(
-            "{runs} to train: about {training}, then {tests} tests: at most about {testing}"
-        ),
+    match (estimate.runs, estimate.tests) {
+        (0, 0) if work > 0 => show::say(&format!("everything is trained; {work} to be measured")),
+        (0, 0) => show::say("everything is trained and tested"),
+        (0, tests) => {
+            show::say(&format!("everything is trained; {tests} tests: at most about {time}"))
+        }
+        (runs, 0) => show::say(&format!("{runs} to train: about {time}")),
+        (runs, tests) => show::say(&format!(
+            "{runs} to train, {tests} tests: about {time}, at most {:.0}% of it for the tests",
+            100.0 * testing
+        )),
     }
     Ok(())
 }
@@ -297,7 +307,7 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     let spinner = show::spinner("drawing the page".into());
     let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
     let device = tra_nn::device::by_name(DEVICE)?;
-    let words = typed(args, &args.name);
+    let words = typed(args, &args.name, true);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let command = format!("tra {}", words.join(" "));
     let mut page = gather(&title, &paths, None, vec![command], &device, show::warn)?;

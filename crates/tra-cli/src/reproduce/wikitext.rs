@@ -60,23 +60,45 @@ pub fn prepare(
 pub fn test(trial: &Trial, part: &TextPart, folder: &Path, device: &Device) -> Result<()> {
     let run = RunDir::open(&trial.cell.path)?;
     let model = LanguageModel::open(&trial.cell.path, Which::Newest, None, device, show::warn)?;
+    let windows = windows(part)?;
+    if is_measured(&run, model.step, &windows)? {
+        return Ok(());
+    }
+    let found = crate::perplexity::measure(&model, folder, &windows, part.limit)?;
+    Ok(run.merge_perplexity(&found)?)
+}
+
+/// How many runs are not trained, or not measured.
+pub fn unfinished(trials: &[Trial], part: &TextPart) -> Result<usize> {
+    let windows = windows(part)?;
+    let mut count = 0;
+    for trial in trials {
+        let done = match RunDir::open(&trial.cell.path) {
+            Ok(run) => is_measured(&run, trial.cell.config.steps, &windows)?,
+            Err(_) => false,
+        };
+        count += usize::from(!done);
+    }
+    Ok(count)
+}
+
+fn windows(part: &TextPart) -> Result<Vec<Windows>> {
     let mut windows = Vec::new();
     for protocol in PROTOCOLS {
         for window in &part.windows {
             windows.push(Windows::new(protocol, *window, None)?);
         }
     }
-    let there = |known: &Perplexity| {
-        let has = |w: &Windows| {
-            known.results.iter().any(|r| (r.protocol, r.window) == (w.protocol, w.window))
-        };
-        known.step == model.step && windows.iter().all(has)
+    Ok(windows)
+}
+
+/// Whether perplexity at every window is known of a run after this step.
+fn is_measured(run: &RunDir, step: u64, windows: &[Windows]) -> Result<bool> {
+    let Some(known) = run.perplexity()? else { return Ok(false) };
+    let has = |w: &Windows| {
+        known.results.iter().any(|r| (r.protocol, r.window) == (w.protocol, w.window))
     };
-    if run.perplexity()?.is_some_and(|known| there(&known)) {
-        return Ok(());
-    }
-    let found = crate::perplexity::measure(&model, folder, &windows, part.limit)?;
-    Ok(run.merge_perplexity(&found)?)
+    Ok(known.step == step && windows.iter().all(has))
 }
 
 /// What was found of every run.

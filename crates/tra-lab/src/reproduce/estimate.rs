@@ -17,16 +17,29 @@ use crate::sweep::finished;
 use crate::train::forecast;
 
 /// What is left to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Runs that are not trained to their end.
     pub runs: usize,
-    /// Seconds to train them.
-    pub training: f64,
     /// Tests that are not made.
     pub tests: usize,
-    /// Seconds to make them, if every length is tested.
-    pub testing: f64,
+    /// Seconds of every run that has something left: to train it, and to test it if every length is tested.
+    pub seconds: Vec<[f64; 2]>,
+}
+
+impl Estimate {
+    /// Seconds until all is done, with so many runs at a time, each begun when another has ended; and of these the share
+    /// of the tests.
+    pub fn side_by_side(&self, jobs: usize) -> (f64, f64) {
+        let mut ends = vec![0.0; jobs.max(1)];
+        for [training, testing] in &self.seconds {
+            ends.sort_by(f64::total_cmp);
+            ends[0] += training + testing;
+        }
+        let testing: f64 = self.seconds.iter().map(|[_, testing]| testing).sum();
+        let all: f64 = self.seconds.iter().flatten().sum();
+        (ends.into_iter().fold(0.0, f64::max), if all > 0.0 { testing / all } else { 0.0 })
+    }
 }
 
 /// Lengths in tokens at which a pass is tried; time grows with the length and with its square.
@@ -86,8 +99,8 @@ pub fn estimate(
             }
         };
         estimate.runs += usize::from(steps > 0);
-        estimate.training += speed.step * steps as f64;
         estimate.tests += tests.len();
+        let mut testing = 0.0;
         let task = config.task.build()?;
         for question in tests {
             let middle = (question.lengths.from + question.lengths.to) / 2;
@@ -96,8 +109,9 @@ pub fn estimate(
             let sample = draw(task.as_ref(), &question.split, (middle, middle), question.seed, 0)?;
             let tokens = sample.tokens.len() as f64;
             let pass = tokens * speed.token + tokens * tokens * speed.pair;
-            estimate.testing += question.sequences as f64 * pass;
+            testing += question.sequences as f64 * pass;
         }
+        estimate.seconds.push([speed.step * steps as f64, testing]);
     }
     Ok(estimate)
 }
@@ -124,4 +138,21 @@ fn measure(trial: &Trial, device: &Device) -> Result<Speed, LabError> {
     let [short, long] = TRIED.map(|length| length as f64);
     let pair = ((seconds[1] - seconds[0]) / (long - short)).max(0.0);
     Ok(Speed { step, token: (seconds[0] - pair * short).max(0.0), pair })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_side_by_side_end_with_the_longest() {
+        let seconds = vec![[3.0, 1.0], [2.0, 0.0], [2.0, 0.0], [6.0, 2.0]];
+        let estimate = Estimate { runs: 4, tests: 2, seconds };
+        let (all, share) = estimate.side_by_side(1);
+        assert_eq!((all, share), (16.0, 3.0 / 16.0));
+        // 4, then 8; 2, then 2.
+        assert_eq!(estimate.side_by_side(2).0, 12.0);
+        assert_eq!(estimate.side_by_side(9).0, 8.0);
+        assert_eq!(Estimate::default().side_by_side(2), (0.0, 0.0));
+    }
 }
