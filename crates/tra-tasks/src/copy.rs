@@ -5,72 +5,8 @@
 //! from the alphabet. Repeated symbols make it ambiguous to find the place by content alone, so the
 //! alphabet matters; `copy-unique` is the task without that. Length counts symbols of the input.
 
-use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
-
-use crate::symbols::{self, FREE, Symbols};
-use crate::{Sample, Split, Task};
-
-const SPLITS: &[Split] = &symbols::string_splits(1);
-
-/// See the [module](self).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Copy {
-    /// How many symbols there are.
-    pub alphabet: u32,
-}
-
-impl Default for Copy {
-    fn default() -> Self {
-        Self { alphabet: 256 }
-    }
-}
-
-impl Copy {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
-impl Task for Copy {
-    fn name(&self) -> &'static str {
-        "copy"
-    }
-
-    fn about(&self) -> &'static str {
-        "repeat a string"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)
-    }
-
-    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let input = self.symbols().string(stream, length);
-        symbols::transcription(&input, &input)
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
-    }
-}
+crate::transcription::transcription!(Copy, "copy", "repeat a string", |input: &[u32]| input
+    .to_vec());
 
 #[cfg(test)]
 mod tests {

@@ -22,6 +22,7 @@ pub mod reverse;
 pub mod sort;
 mod symbols;
 pub mod text;
+mod transcription;
 
 use tra_kernels::random::Stream;
 

@@ -4,73 +4,12 @@
 //! the EOS behind it are scored. Every symbol is drawn evenly from the alphabet and may repeat.
 //! Length counts symbols of the input.
 
-use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
-
-use crate::symbols::{self, FREE, Symbols};
-use crate::{Sample, Split, Task};
-
-const SPLITS: &[Split] = &symbols::string_splits(1);
-
-/// See the [module](self).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Reverse {
-    /// How many symbols there are.
-    pub alphabet: u32,
-}
-
-impl Default for Reverse {
-    fn default() -> Self {
-        Self { alphabet: 256 }
-    }
-}
-
-impl Reverse {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
-impl Task for Reverse {
-    fn name(&self) -> &'static str {
-        "reverse"
-    }
-
-    fn about(&self) -> &'static str {
-        "repeat a string backwards"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)
-    }
-
-    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let input = self.symbols().string(stream, length);
-        let answer: Vec<u32> = input.iter().rev().copied().collect();
-        symbols::transcription(&input, &answer)
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
-    }
-}
+crate::transcription::transcription!(
+    Reverse,
+    "reverse",
+    "repeat a string backwards",
+    |input: &[u32]| input.iter().rev().copied().collect()
+);
 
 #[cfg(test)]
 mod tests {

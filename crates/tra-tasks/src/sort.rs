@@ -5,74 +5,16 @@
 //! is drawn evenly from the alphabet and may repeat, as often in the answer as in the input: at
 //! lengths beyond the alphabet the task is to count. Length counts symbols of the input.
 
-use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
-
-use crate::symbols::{self, FREE, Symbols};
-use crate::{Sample, Split, Task};
-
-const SPLITS: &[Split] = &symbols::string_splits(1);
-
-/// See the [module](self).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sort {
-    /// How many symbols there are.
-    pub alphabet: u32,
-}
-
-impl Default for Sort {
-    fn default() -> Self {
-        Self { alphabet: 256 }
-    }
-}
-
-impl Sort {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
-impl Task for Sort {
-    fn name(&self) -> &'static str {
-        "sort"
-    }
-
-    fn about(&self) -> &'static str {
-        "put the symbols of a string in order"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)
-    }
-
-    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let input = self.symbols().string(stream, length);
-        let mut answer = input.clone();
+crate::transcription::transcription!(
+    Sort,
+    "sort",
+    "put the symbols of a string in order",
+    |input: &[u32]| {
+        let mut answer = input.to_vec();
         answer.sort_unstable();
-        symbols::transcription(&input, &answer)
+        answer
     }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
-    }
-}
+);
 
 #[cfg(test)]
 mod tests {
