@@ -56,7 +56,7 @@ pub struct Args {
     /// configs/reproduce
     name: String,
 
-    /// quick: an hour or two on two cores; paper: the paper's own sizes and steps
+    /// quick: one to three hours on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 
