@@ -219,6 +219,7 @@ fn one_that_fails_stops_the_others() {
     ok(&["train", "--steps", "1", "--length", "8", "--size", "tiny", "--out", other]);
     let error = refused(&["reproduce", file, "--out", out_name, "--jobs", "2"]);
     assert!(error.contains("holds a run with other settings"), "{error}");
+    assert!(error.starts_with("error: flip-rope-qk-s1: "), "which of them: {error}");
     let steps = std::fs::read_dir(out.join("flip-tra-s1/checkpoints")).unwrap();
     let steps: Vec<_> = steps.map(|entry| entry.unwrap().file_name()).collect();
     assert!(!steps.is_empty() && steps.iter().all(|step| step != "step-00020000"), "{steps:?}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tra_lab::eval::Question;
 use tra_lab::report::plural;
 use tra_lab::reproduce::{TextPart, Trial, test};
@@ -31,7 +31,8 @@ pub fn make(
         for index in left {
             let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
             // The lock is held through the tests as well, which two processes must not make twice.
-            let (done, lock) = sweep::one(&trial.cell, &number, device, interrupted)?;
+            let one = sweep::one(&trial.cell, &number, device, interrupted);
+            let (done, lock) = one.with_context(|| show::file_name(&trial.cell.path))?;
             if !among_others {
                 sweep::say(&trial.cell, &number, done);
             }
