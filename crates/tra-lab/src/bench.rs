@@ -303,7 +303,9 @@ impl Op {
             k: Rows::by_token(&self.k, rows, dim),
             v: Rows::by_token(&self.v, rows, dim),
             rule: match self.attention {
-                Mechanism::Tra => Rule::Tra { gate: Rows::by_token(&self.gate, rows, 1) },
+                Mechanism::Tra => {
+                    Rule::Tra { gate: Rows::by_token(&self.gate, rows, 1), leak: 0.0 }
+                }
                 Mechanism::Dense => Rule::Dense(Bias::None),
                 Mechanism::Alibi => Rule::Dense(Bias::Slope(&self.slopes)),
                 Mechanism::Fox => {

@@ -263,8 +263,8 @@ unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match tile.inputs.rule {
-            Rule::Tra { .. } => tile.run::<S, true>(Bias::None),
-            Rule::Dense(bias) => tile.run::<S, false>(bias),
+            Rule::Tra { leak, .. } => tile.run::<S, true>(Bias::None, leak),
+            Rule::Dense(bias) => tile.run::<S, false>(bias, 0.0),
         }
     }
 }
@@ -273,7 +273,7 @@ impl Tile<'_, '_> {
     /// # Safety
     /// The CPU must have `S`.
     #[inline(always)]
-    unsafe fn run<S: Simd, const TRA: bool>(&mut self, bias: Bias<'_>) {
+    unsafe fn run<S: Simd, const TRA: bool>(&mut self, bias: Bias<'_>, leak: f32) {
         let (inputs, at, dim) = (self.inputs, self.at, self.inputs.shape.dim);
         let width = padded(dim);
         let lanes = 2 * S::LANES;
@@ -316,8 +316,8 @@ impl Tile<'_, '_> {
                     let g = (self.gt.as_ptr().add(column), QUERIES);
                     product::<S, false>([n, dim, lanes], Strided(keys, width, 1), q, weights);
                     product::<S, false>([n, dim, lanes], Strided(values, width, 1), g, ds);
-                    let mut counts = self.block::<S, TRA>(column, start..end, bias);
-                    counts |= self.block::<S, TRA>(column + S::LANES, start..end, bias);
+                    let mut counts = self.block::<S, TRA>(column, start..end, bias, leak);
+                    counts |= self.block::<S, TRA>(column + S::LANES, start..end, bias, leak);
                     if counts || !active.is_empty() {
                         let from = if active.is_empty() { column } else { active.start };
                         active = from..column + lanes;
@@ -361,6 +361,7 @@ impl Tile<'_, '_> {
         column: usize,
         block: Range<usize>,
         bias: Bias<'_>,
+        leak: f32,
     ) -> bool {
         let (at, near, n) = (self.at, self.lanes.first, block.len());
         let dropout = self.inputs.dropout.map(|d| (d.threshold(), d.scale()));
@@ -371,7 +372,7 @@ impl Tile<'_, '_> {
             let shift = S::load(self.shift.as_ptr().add(column));
             let inverse_sum = S::load(self.inverse_sum.as_ptr().add(column));
             let mean = S::load(self.mean.as_ptr().add(column));
-            let (zero, tiny) = (S::splat(0.0), S::splat(TINY));
+            let (zero, one, tiny) = (S::splat(0.0), S::splat(1.0), S::splat(TINY));
             let (mut drow, mut any) = (zero, zero);
             for i in (0..n).rev() {
                 let (place, j) = (i * QUERIES + column, block.start + i);
@@ -385,11 +386,26 @@ impl Tile<'_, '_> {
                 let da = S::select(S::gt(tiny, S::abs(da)), zero, da);
                 drow = S::fma(da, if TRA { step.count } else { S::splat(1.0) }, drow);
                 any = S::add(any, weight);
+                let mut dscore = da;
+                if TRA && leak > 0.0 {
+                    // The weight it would have had beside those that stayed, at most 1; alone where none did.
+                    let logit = S::fma(walk.d, step.factor, step.logit);
+                    let none = S::ge(zero, inverse_sum);
+                    let share = S::exp(S::sub(logit, S::select(none, zero, shift)));
+                    let share = S::mul(share, S::select(none, one, inverse_sum));
+                    let share = S::select(S::gt(share, one), one, share);
+                    let left = S::mul(S::mul(share, S::sub(S::load(ds), mean)), step.factor);
+                    let left = S::mul(left, S::splat(leak));
+                    let left = S::select(S::gt(tiny, S::abs(left)), zero, left);
+                    let left = S::select(step.visible, left, zero);
+                    dscore = S::select(step.keep, da, left);
+                    any = S::add(any, S::abs(dscore));
+                }
                 if steps {
                     self.piece.dsteps[j - self.piece.keys.start] += S::sum(da);
                 }
                 S::store(w, weight);
-                S::store(ds, da);
+                S::store(ds, dscore);
             }
             let p = self.drow.as_mut_ptr().add(column);
             S::store(p, S::add(S::load(p), drow));

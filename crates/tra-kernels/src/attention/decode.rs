@@ -70,7 +70,7 @@ unsafe fn decode_generic<S: Simd>(
     // SAFETY: the caller's promise.
     let bound = unsafe { dot::<S>(q, q) }.sqrt() * scale * bounds.key_norm * ROUND_UP;
     let ((d, series), bias) = match inputs.rule {
-        Rule::Tra { gate } => (log_sigmoid(gate.row(at, query)[0]), None),
+        Rule::Tra { gate, .. } => (log_sigmoid(gate.row(at, query)[0]), None),
         Rule::Dense(bias) => ((bias.of(at, position, position), 0.0), Some(bias)),
     };
     let may_stop = inputs.horizon == Horizon::Rounding && bias.is_none_or(|bias| bias.falls(at));

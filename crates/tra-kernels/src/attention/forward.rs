@@ -390,8 +390,9 @@ impl Tile<'_, '_> {
             let highest = S::select(S::gt(highest, S::splat(1.0)), S::splat(1.0), highest);
             let tail = S::mul(S::exp(highest), times);
             let read = S::mul(S::load(self.sum.as_ptr().add(column)), S::splat(SHARE));
-            // A query whose scores cannot be positive will keep nothing.
-            let never = if TRA { S::bits(S::ge(S::splat(0.0), b)) } else { 0 };
+            // A query whose scores cannot be positive will keep nothing. With a leak every key has a part in its gradient.
+            let leaks = matches!(self.inputs.rule, Rule::Tra { leak, .. } if leak > 0.0);
+            let never = if TRA && !leaks { S::bits(S::ge(S::splat(0.0), b)) } else { 0 };
             if (S::bits(S::ge(read, tail)) | never) & there != there {
                 return false;
             }

@@ -61,7 +61,7 @@ impl Lanes {
         for (i, norm) in norms[..queries].iter().enumerate() {
             lanes.bound[i] = norm * bounds.key_norm * shape.scale() * ROUND_UP;
             match inputs.rule {
-                Rule::Tra { gate } => {
+                Rule::Tra { gate, .. } => {
                     (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);
                 }
                 Rule::Dense(bias) => lanes.d[i] = bias.of(at, first + i, first),
@@ -108,7 +108,8 @@ impl Bias<'_> {
 
 /// One vector of queries on its way through a block of keys, from the newest to the oldest.
 pub(super) struct Walk<S: Simd> {
-    d: S::V,
+    /// The log-sigmoid of the gate, negative.
+    pub d: S::V,
     counted: S::V,
     /// Keys kept in this block.
     pub kept: S::V,
@@ -126,6 +127,8 @@ pub(super) struct Step<S: Simd> {
     pub logit: S::V,
     /// Which queries the key takes part for.
     pub keep: S::M,
+    /// Which queries can see it.
+    pub visible: S::M,
     /// TRA: which kept key it is, counted from the newest.
     pub count: S::V,
     /// What dropout multiplied the logit by.
@@ -175,10 +178,11 @@ impl<S: Simd> Walk<S> {
         // SAFETY: the caller's promise.
         unsafe {
             let (zero, one) = (S::splat(0.0), S::splat(1.0));
-            let mut keep = if TRA { S::gt(product, zero) } else { S::ge(one, zero) };
+            let mut visible = S::ge(one, zero);
             if j > self.first {
-                keep = S::and(keep, S::ge(self.lane, S::splat((j - self.first) as f32)));
+                visible = S::ge(self.lane, S::splat((j - self.first) as f32));
             }
+            let keep = if TRA { S::and(S::gt(product, zero), visible) } else { visible };
             let score = S::mul(product, S::splat(self.scale));
             let (mut logit, mut count) = (score, zero);
             if TRA {
@@ -194,7 +198,7 @@ impl<S: Simd> Walk<S> {
                 factor = S::select(dropped, zero, S::splat(scale));
                 logit = S::mul(logit, factor);
             }
-            Step { logit, keep, count, factor }
+            Step { logit, keep, visible, count, factor }
         }
     }
 }

@@ -69,7 +69,11 @@ impl Case {
     }
 
     fn gate(&self) -> Rule<'_> {
-        Rule::Tra { gate: Rows::contiguous(&self.extra, self.shape.query_rows(), 1) }
+        self.leaking(0.0)
+    }
+
+    fn leaking(&self, leak: f32) -> Rule<'_> {
+        Rule::Tra { gate: Rows::contiguous(&self.extra, self.shape.query_rows(), 1), leak }
     }
 
     fn run(&self, rule: Rule<'_>, isa: Isa) -> (Vec<f32>, Gradients, Saved) {
@@ -102,12 +106,13 @@ impl Case {
             let (k, v) = (wide(&self.k, head, keys * dim), wide(&self.v, head, keys * dim));
             let factor = self.factors(head);
             match rule {
-                Rule::Tra { .. } => {
+                Rule::Tra { leak, .. } => {
+                    let leak = f64::from(leak);
                     let gate = wide(&self.extra, head, queries);
                     let of = naive::Head { queries, keys, dim, eps: 0.0 };
                     let inputs = naive::Inputs { q: &q, k: &k, v: &v, gate: &gate };
                     let f = naive::attend(of, inputs, Some(&factor));
-                    let g = naive::attend_backward(of, inputs, &f, &grad, Some(&factor));
+                    let g = naive::attend_backward(of, inputs, &f, &grad, Some(&factor), leak);
                     [f.out, g.q, g.k, g.v, g.gate]
                 }
                 Rule::Dense(bias) => {
@@ -190,6 +195,7 @@ impl Case {
     /// Every rule there is.
     fn check_all(&self, isa: Isa) {
         self.check(self.gate(), isa);
+        self.check(self.leaking(0.5), isa);
         self.check(Rule::Dense(Bias::None), isa);
         let slopes: Vec<f32> = (0..self.shape.heads).map(|h| 0.5f32.powi(h as i32 + 1)).collect();
         self.check(Rule::Dense(Bias::Slope(&slopes)), isa);
@@ -229,6 +235,42 @@ fn every_path_agrees_with_the_definition() {
                 Case::new(shape(length, dim), (length * dim) as u64).check_all(isa);
             }
         }
+    }
+}
+
+/// Without a leak a head that keeps nothing stays so; with one, a key is called back whose value would lower the loss, and pushed on
+/// whose value would raise it.
+#[test]
+fn a_leak_reaches_what_left_and_changes_no_output() {
+    for isa in Isa::available() {
+        let mut case = Case::new(shape(3, 8), 1);
+        case.q.fill(0.5);
+        case.k.fill(-0.25);
+        case.grad.fill(1.0);
+        for (row, v) in case.v.chunks_mut(8).enumerate() {
+            v.fill(if row % 3 == 0 { -1.0 } else { 1.0 });
+        }
+        let (out, none, _) = case.run(case.gate(), isa);
+        let all = [&none.q, &none.k, &none.v, &none.rule].into_iter().flatten();
+        assert!(all.chain(&out).all(|x| *x == 0.0), "{isa}");
+        let (same, some, _) = case.run(case.leaking(1.0), isa);
+        assert_eq!(out, same, "{isa}");
+        // Keys by token, then head. A step against the gradient, along q, which is positive, raises the score.
+        for (row, dk) in some.k.chunks(8).enumerate() {
+            let wanted = row / 2 == 0;
+            assert!(dk.iter().all(|x| if wanted { *x < 0.0 } else { *x > 0.0 }), "{isa}: {dk:?}");
+        }
+        assert!(some.v.iter().chain(&some.rule).all(|x| *x == 0.0), "{isa}");
+    }
+}
+
+/// No score of a query of zeros is positive, so that nothing is kept and reading could stop at once; but what left has a gradient.
+#[test]
+fn a_leak_reaches_every_key_of_a_query_of_zeros() {
+    let mut case = Case::new(shape(150, 8), 2);
+    case.q.fill(0.0);
+    for isa in Isa::available() {
+        case.check(case.leaking(0.5), isa);
     }
 }
 

@@ -137,7 +137,7 @@ pub fn attend(head: Head, inputs: Inputs<'_>, factor: Option<&[f64]>) -> Forward
 /// `keep` and `count` are piecewise constant, so no gradient flows through them.
 pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -> Gradients {
     let (q, k) = normalised(head, inputs);
-    let g = attend_backward(head, Inputs { q: &q, k: &k, ..inputs }, f, grad_out, None);
+    let g = attend_backward(head, Inputs { q: &q, k: &k, ..inputs }, f, grad_out, None, 0.0);
     let Head { dim, eps, .. } = head;
     Gradients {
         q: normalise_backward(inputs.q, &g.q, dim, eps),
@@ -147,16 +147,21 @@ pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -
 }
 
 /// The same for [`attend`].
+///
+/// With a `leak` the score of a key that left has a gradient too, which is none of `out`: that share of what it would be had
+/// this one key stayed, with a weight of at most 1 beside the others. So a score can come back above the threshold.
 pub fn attend_backward(
     head: Head,
     inputs: Inputs<'_>,
     f: &Forward,
     grad_out: &[f64],
     factor: Option<&[f64]>,
+    leak: f64,
 ) -> Gradients {
     let Head { queries, keys, dim, .. } = head;
     let (q, k) = (inputs.q, inputs.k);
     let scale = 1.0 / (dim as f64).sqrt();
+    let factor = |at: usize| factor.map_or(1.0, |f| f[at]);
 
     let mut dq = vec![0.0; queries * dim];
     let mut dk = vec![0.0; keys * dim];
@@ -169,7 +174,7 @@ pub fn attend_backward(
         for j in (0..keys).filter(|j| f.keep[i * keys + j]) {
             let p = f.weights[i * keys + j];
             let da = p * (dot(g, &inputs.v[j * dim..][..dim]) - mean);
-            let da = da * factor.map_or(1.0, |f| f[i * keys + j]);
+            let da = da * factor(i * keys + j);
             dd += da * f64::from(f.count[i * keys + j]);
             for t in 0..dim {
                 dv[j * dim + t] += p * g[t];
@@ -178,6 +183,26 @@ pub fn attend_backward(
             }
         }
         dgate[i] = dd * sigmoid(-inputs.gate[i]);
+        let d = log_sigmoid(inputs.gate[i]);
+        let logit = |at: usize, count: u32| (f.score[at] + d * f64::from(count)) * factor(at);
+        // Of the kept keys; of none it is taken as 1.
+        let kept = (0..keys).map(|j| i * keys + j).filter(|at| f.keep[*at]);
+        let sum: f64 = kept.map(|at| logit(at, f.count[at]).exp()).sum();
+        let sum = if sum > 0.0 { sum } else { 1.0 };
+        let mut newer = 0;
+        for j in (0..=head.position(i)).rev().filter(|_| leak > 0.0) {
+            let at = i * keys + j;
+            if f.keep[at] {
+                newer += 1;
+                continue;
+            }
+            let p = (logit(at, newer + 1).exp() / sum).min(1.0);
+            let ds = leak * p * (dot(g, &inputs.v[j * dim..][..dim]) - mean) * factor(at);
+            for t in 0..dim {
+                dq[i * dim + t] += ds * k[j * dim + t] * scale;
+                dk[j * dim + t] += ds * q[i * dim + t] * scale;
+            }
+        }
     }
     Gradients { q: dq, k: dk, v: dv, gate: dgate }
 }

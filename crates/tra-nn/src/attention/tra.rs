@@ -2,14 +2,16 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
+use burn::tensor::{Bool, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
+use crate::dropout::DropoutPlacement;
+use crate::error::ConfigError;
 use crate::fused;
 use crate::init::WeightInit;
-use crate::ops::{count_kept, scores};
+use crate::ops::{count_kept, masked_softmax, scores};
 
 /// Settings of [`Tra`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,15 @@ use crate::ops::{count_kept, scores};
 pub struct TraConfig {
     /// Whether to stop reading where nothing can change any more.
     pub horizon: Horizon,
+    /// In training, how much of the gradient it would have had, had it stayed, the score of a key that left has, `0..=1`.
+    /// 0 is the published mechanism, in which nothing brings such a score back. What comes out does not depend on it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub leak: f64,
+}
+
+/// As published, and as files say it that know no leak.
+fn is_zero(leak: &f64) -> bool {
+    *leak == 0.0
 }
 
 impl AttentionConfig for TraConfig {
@@ -24,7 +35,15 @@ impl AttentionConfig for TraConfig {
 
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Tra {
         let delta_proj = init.linear("delta_proj", sizes.width, sizes.heads, true);
-        Tra { delta_proj, horizon: self.horizon }
+        Tra { delta_proj, horizon: self.horizon, leak: self.leak }
+    }
+
+    fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
+        if (0.0..=1.0).contains(&self.leak) {
+            return Ok(());
+        }
+        let reason = format!("leak must be 0 to 1, not {}", self.leak);
+        Err(ConfigError::Mechanism { mechanism: "tra", reason })
     }
 
     fn qk_norm(&self) -> bool {
@@ -44,12 +63,13 @@ pub struct Tra {
     pub delta_proj: Linear,
     #[module(skip)]
     horizon: Horizon,
+    leak: f64,
 }
 
 impl Attention for Tra {
     fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4> {
         let gate = gate(&self.delta_proj, heads.hidden);
-        attend([heads.q, heads.k, heads.v], gate, context, self.horizon)
+        attend([heads.q, heads.k, heads.v], gate, context, self.horizon, self.leak)
     }
 }
 
@@ -63,7 +83,7 @@ pub fn threshold_relative_attention(
     gate: Tensor<3>,
     context: Context<'_>,
 ) -> Tensor<4> {
-    attend([q, k, v], gate, context, Horizon::default())
+    attend([q, k, v], gate, context, Horizon::default(), 0.0)
 }
 
 fn attend(
@@ -71,16 +91,46 @@ fn attend(
     gate: Tensor<3>,
     mut context: Context<'_>,
     horizon: Horizon,
+    leak: f64,
 ) -> Tensor<4> {
     let (k, v) = context.extend(k, v);
+    // Outside training gradients are those of what comes out.
+    let leak = if context.dropout.is_some() { leak } else { 0.0 };
     if let Some(kernel) = context.kernel(&q, horizon) {
-        return fused::threshold_relative([q, k, v], gate, kernel);
+        return fused::threshold_relative([q, k, v], gate, leak, kernel);
     }
     let scores = scores(q, k);
     let visible = context.visible(&scores);
     let keep = context.keep(&scores, &visible);
     let count = count_kept(keep.clone(), scores.dtype());
     context.observe_count(&count, &keep);
-    let logits = scores + log_sigmoid(gate).unsqueeze_dim::<4>(3) * count;
-    context.attend(logits, keep, v)
+    let d = log_sigmoid(gate).unsqueeze_dim::<4>(3);
+    if leak == 0.0 {
+        return context.attend(scores + d * count, keep, v);
+    }
+    let left = visible.bool_and(keep.clone().bool_not());
+    let drop = |x| context.drop(x, DropoutPlacement::Logits);
+    let logits = drop(scores.clone() + d.clone() * count.clone());
+    // Had it stayed, it would count itself.
+    let stayed = drop(scores.clone().detach() + d.detach() * (count + 1.0)).detach();
+    let shares = would_be_shares(logits.clone().detach(), keep.clone(), stayed);
+    let shares = shares.mask_fill(left.bool_not(), 0.0) * leak;
+    // Zero, and its gradient is that of the scores.
+    let zero = drop(scores.clone());
+    let through = (zero.clone() - zero.detach()) * shares;
+    let weights = masked_softmax(logits, keep.clone());
+    let out = context.weigh(weights, keep, v.clone());
+    let mean = through.clone().sum_dim(3) * out.clone().detach();
+    out + through.matmul(v.detach()) - mean
+}
+
+/// The weight that a key with the logit `stayed` would have beside those that stay, at most 1; alone, where none does.
+fn would_be_shares(logits: Tensor<4>, keep: Tensor<4, Bool>, stayed: Tensor<4>) -> Tensor<4> {
+    let out = keep.bool_not();
+    let highest = logits.clone().mask_fill(out.clone(), -1e30).max_dim(3);
+    let none = highest.clone().lower_elem(-1e29);
+    let highest = highest.mask_fill(none.clone(), 0.0);
+    let sum = (logits - highest.clone()).exp().mask_fill(out, 0.0).sum_dim(3);
+    let sum = sum.mask_fill(none, 1.0);
+    ((stayed - highest).exp() / sum).clamp_max(1.0)
 }

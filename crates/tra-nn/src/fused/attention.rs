@@ -28,9 +28,10 @@ pub(crate) struct Kernel {
 pub(crate) fn threshold_relative(
     [q, k, v]: [Tensor<4>; 3],
     gate: Tensor<3>,
+    leak: f64,
     kernel: Kernel,
 ) -> Tensor<4> {
-    let op = Arc::new(Attention { kernel, kind: Kind::Tra });
+    let op = Arc::new(Attention { kernel, kind: Kind::Tra { leak: leak as f32 } });
     let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
     Tensor::from_dispatch(Dispatch::fused_4(op, q, k, v, gate.into_dispatch()))
 }
@@ -75,7 +76,7 @@ pub(crate) fn bounds_of(k: Tensor<4>, v: Tensor<4>, before: &mut Vec<Bounds>) ->
 
 #[derive(Debug)]
 enum Kind {
-    Tra,
+    Tra { leak: f32 },
     Dense,
     Slope(Vec<f32>),
     Steps,
@@ -99,7 +100,7 @@ impl Attention {
             _ => RowTensor::new(&unsqueeze(x)),
         });
         let rule = match (&self.kind, &extra) {
-            (Kind::Tra, Some(gate)) => Rule::Tra { gate: gate.rows() },
+            (Kind::Tra { leak }, Some(gate)) => Rule::Tra { gate: gate.rows(), leak: *leak },
             (Kind::Steps, Some(steps)) => Rule::Dense(Bias::Steps(steps.rows())),
             (Kind::Slope(slopes), _) => Rule::Dense(Bias::Slope(slopes)),
             _ => Rule::Dense(Bias::None),

@@ -15,6 +15,7 @@ pub fn mechanisms() -> Vec<AnyAttentionConfig> {
         let json = format!(r#"{{"name": "{name}", "qk_norm": true}}"#);
         all.push(serde_json::from_str(&json).unwrap());
     }
+    all.push(serde_json::from_str(r#"{"name": "tra", "leak": 0.5}"#).unwrap());
     for attention in &mut all {
         // Enough for every test.
         if let AnyAttentionConfig::Learned(learned) = attention {
