@@ -312,7 +312,7 @@ mod tests {
         assert!((even.left(75, 50, 5.0) - 5.0).abs() < 1e-9, "of a run that went on at 50");
         assert_eq!(even.left(100, 0, 5.0), 0.0);
         // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
-        config.curriculum = Some(Curriculum { from: 10, until: 0.5, shortest: 0.0 });
+        config.curriculum = Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0 });
         let left = Progress::labelled(String::new(), &config).left(50, 0, 30.0);
         assert!((48.0..52.0).contains(&left), "{left}");
     }

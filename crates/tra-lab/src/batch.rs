@@ -41,7 +41,8 @@ impl Batch {
     }
 
     /// Cuts the batch into at most `parts` of whole sequences, as even as can be, each only as long
-    /// as its longest sequence.
+    /// as its longest sequence. Sequences of a length stand together, in their order, so that little
+    /// is padded.
     pub fn cut(&self, parts: usize) -> Vec<Self> {
         let size = self.tokens.len().div_ceil(parts.max(1)).max(1);
         let sequences = self.tokens.iter().zip(&self.scored).zip(&self.lengths);
@@ -49,7 +50,8 @@ impl Batch {
             tokens: tokens[..*length].to_vec(),
             scored: scored[..*length].to_vec(),
         });
-        let samples: Vec<Sample> = samples.collect();
+        let mut samples: Vec<Sample> = samples.collect();
+        samples.sort_by_key(|sample| sample.tokens.len());
         samples.chunks(size).map(|part| Self::new(part.to_vec())).collect()
     }
 
@@ -152,13 +154,22 @@ mod tests {
     #[test]
     fn a_curriculum_is_followed() {
         let mut source = source(1, 8);
-        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5, shortest: 0.0 });
+        source.config.curriculum =
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.0, power: 1.0 });
         let longest = |step| source.step(step).unwrap()[0].length();
         assert!((0..4).all(|step| longest(step) <= 6));
         assert!((50..54).any(|step| longest(step) > 20));
 
         let mut source = source.clone();
-        source.config.curriculum = Some(Curriculum { from: 6, until: 0.5, shortest: 0.9 });
+        source.config.curriculum =
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.0, power: 4.0 });
+        let longest = |step| source.step(step).unwrap()[0].length();
+        assert!((0..20).all(|step| longest(step) <= 6), "slowly first");
+        assert!((50..54).any(|step| longest(step) > 20));
+
+        let mut source = source.clone();
+        source.config.curriculum =
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.9, power: 1.0 });
         let shortest = |step| *source.step(step).unwrap()[0].lengths.iter().min().unwrap();
         assert!((0..100).all(|step| shortest(step) >= 6), "4 is too short at once");
         assert!((50..100).all(|step| shortest(step) >= 28));
@@ -184,15 +195,26 @@ mod tests {
     }
 
     #[test]
-    fn cutting_keeps_every_token_in_order() {
+    fn cutting_keeps_every_sequence_and_pads_little() {
         let whole = &source(1, 7).step(0).unwrap()[0];
         for parts in [1, 2, 4, 7, 9] {
             let cut = whole.cut(parts);
             assert!(cut.len() <= parts);
             assert_eq!(cut.iter().map(|b| b.real()).sum::<usize>(), whole.real());
             assert_eq!(cut.iter().map(Batch::answers).sum::<usize>(), whole.answers());
-            let rows = cut.iter().flat_map(|b| &b.tokens);
-            assert!(rows.zip(&whole.tokens).all(|(a, b)| b.starts_with(a)));
+            let rows = |batches: &[Batch]| {
+                let of = |b: &Batch| {
+                    let each = b.tokens.iter().zip(&b.scored).zip(&b.lengths);
+                    let real = each.map(|((t, s), n)| (*n, t[..*n].to_vec(), s[..*n].to_vec()));
+                    real.collect::<Vec<_>>()
+                };
+                batches.iter().flat_map(of).collect::<Vec<_>>()
+            };
+            let mut expected = rows(std::slice::from_ref(whole));
+            expected.sort_by_key(|(length, ..)| *length);
+            assert_eq!(rows(&cut), expected);
+            let tokens = cut.iter().map(|b| b.length() * b.tokens.len()).sum::<usize>();
+            assert!(parts == 1 || tokens < whole.length() * whole.tokens.len());
         }
     }
 

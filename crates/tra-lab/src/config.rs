@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
-use tra_nn::{DecoderConfig, DropoutPlacement, Size};
+use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
 use tra_tasks::{Measure, Task, TaskConfig, TaskError};
 
 use crate::error::LabError;
@@ -83,7 +83,7 @@ impl Default for RunConfig {
     }
 }
 
-/// Shorter sequences first: the longest length drawn rises evenly over the first steps.
+/// Shorter sequences first: the longest length drawn rises over the first steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Curriculum {
@@ -95,10 +95,22 @@ pub struct Curriculum {
     /// all the time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortest: f64,
+    /// How it rises: with this power of the share of the steps. 1 is evenly; more stays longer with short sequences, which
+    /// are many for the time they take.
+    #[serde(default = "evenly", skip_serializing_if = "is_evenly")]
+    pub power: f64,
 }
 
 fn is_zero(number: &f64) -> bool {
     *number == 0.0
+}
+
+fn evenly() -> f64 {
+    1.0
+}
+
+fn is_evenly(power: &f64) -> bool {
+    *power == 1.0
 }
 
 /// What is tested during training.
@@ -143,6 +155,8 @@ pub struct ModelConfig {
     pub dropout_placement: DropoutPlacement,
     /// Whether the output takes the embedding's table in place of one of its own.
     pub tied: bool,
+    /// Embeddings begin evenly in this range around 0.
+    pub embedding_bound: f64,
     /// The mechanism and its settings.
     pub attention: AnyAttentionConfig,
 }
@@ -157,6 +171,7 @@ impl Default for ModelConfig {
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
             tied: false,
+            embedding_bound: EMBEDDING_BOUND,
             attention: AnyAttentionConfig::Tra(Default::default()),
         }
     }
@@ -177,7 +192,8 @@ impl ModelConfig {
         .with_attention(self.attention.clone())
         .with_dropout(self.dropout)
         .with_dropout_placement(self.dropout_placement)
-        .with_tied(self.tied);
+        .with_tied(self.tied)
+        .with_embedding_bound(self.embedding_bound);
         config.validate().map_err(tra_nn::Error::from)?;
         Ok(config)
     }
@@ -326,7 +342,7 @@ impl RunConfig {
         let Lengths { from, to } = self.train_lengths();
         let Some(curriculum) = self.curriculum else { return Lengths { from, to } };
         let share = step as f64 / (curriculum.until * self.steps as f64).max(1.0);
-        let more = (to - curriculum.from) as f64 * share.min(1.0);
+        let more = (to - curriculum.from) as f64 * share.min(1.0).powf(curriculum.power);
         let to = curriculum.from + more as usize;
         Lengths { from: from.max((curriculum.shortest * to as f64) as usize), to }
     }
@@ -380,7 +396,7 @@ impl RunConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
-        if let Some(Curriculum { from, until, shortest }) = self.curriculum {
+        if let Some(Curriculum { from, until, shortest, power }) = self.curriculum {
             let lengths = self.train_lengths();
             if !(lengths.from..=lengths.to).contains(&from) {
                 return wrong(format!(
@@ -397,6 +413,9 @@ impl RunConfig {
                 return wrong(format!(
                     "curriculum.shortest is a share of the longest length below 1, not {shortest}"
                 ));
+            }
+            if !positive(power) {
+                return wrong(format!("curriculum.power must be positive, not {power}"));
             }
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
@@ -499,6 +518,12 @@ mod tests {
         let to = |step| config.lengths_at(step).to;
         assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 30, 49, 50, 50]);
         assert!((0..100).all(|step| config.lengths_at(step).from == 2 && to(step) <= to(step + 1)));
+        let slowly = RunConfig {
+            curriculum: config.curriculum.map(|c| Curriculum { power: 2.0, ..c }),
+            ..config.clone()
+        };
+        let to = |step| slowly.lengths_at(step).to;
+        assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 20, 48, 50, 50]);
         assert_eq!(parse("length = 512").unwrap().lengths_at(0).to, 512);
         let at_once = parse("length = '4..64'\n[curriculum]\nfrom = 8\nuntil = 0.0").unwrap();
         assert_eq!([at_once.lengths_at(0).to, at_once.lengths_at(1).to], [8, 64]);
@@ -523,7 +548,9 @@ mod tests {
             ("[curriculum]\nfrom = 600\nuntil = 0.5", "curriculum.from"),
             ("[curriculum]\nfrom = 512\nuntil = 1.5", "curriculum.until"),
             ("[curriculum]\nfrom = 512\nuntil = 0.5\nshortest = 1", "curriculum.shortest"),
+            ("[curriculum]\nfrom = 512\nuntil = 0.5\npower = 0", "curriculum.power"),
             ("[curriculum]\nfrom = 512", "until"),
+            ("[model]\nembedding_bound = 0", "embedding_bound must be positive, not 0"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),
             ("[model]\nwidth = 10\nheads = 3", "must divide"),

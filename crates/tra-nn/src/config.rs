@@ -89,6 +89,22 @@ pub struct DecoderConfig {
     /// models do. The published decoder does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tied: bool,
+    /// Embeddings begin evenly in this range around 0; the published decoder has 0.01. An AdamW step
+    /// moves them by up to the learning rate, whatever their size: if that is not far smaller, tokens
+    /// lose their differences before anything is learned.
+    #[serde(default = "embedding_bound", skip_serializing_if = "is_embedding_bound")]
+    pub embedding_bound: f64,
+}
+
+/// As published.
+pub const EMBEDDING_BOUND: f64 = 0.01;
+
+fn embedding_bound() -> f64 {
+    EMBEDDING_BOUND
+}
+
+fn is_embedding_bound(bound: &f64) -> bool {
+    *bound == EMBEDDING_BOUND
 }
 
 impl DecoderConfig {
@@ -105,6 +121,7 @@ impl DecoderConfig {
             norm_eps: 1e-6,
             pad_index: Some(0),
             tied: false,
+            embedding_bound: EMBEDDING_BOUND,
         }
     }
 
@@ -139,6 +156,11 @@ impl DecoderConfig {
         Self { tied, ..self }
     }
 
+    /// The same with embeddings, and what positions add to them, that begin in another range.
+    pub fn with_embedding_bound(self, embedding_bound: f64) -> Self {
+        Self { embedding_bound, ..self }
+    }
+
     /// Width of one head.
     pub fn head_dim(&self) -> usize {
         self.width / self.heads.max(1)
@@ -162,7 +184,7 @@ impl DecoderConfig {
 
     /// Says what is wrong with the settings, if anything is.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let Self { vocab, layers, width, heads, dropout, norm_eps, .. } = *self;
+        let Self { vocab, layers, width, heads, dropout, norm_eps, embedding_bound, .. } = *self;
         let sizes = [("vocab", vocab), ("layers", layers), ("width", width), ("heads", heads)];
         if let Some((field, _)) = sizes.into_iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError::Zero { field });
@@ -175,6 +197,9 @@ impl DecoderConfig {
         }
         if !(norm_eps > 0.0 && norm_eps.is_finite()) {
             return Err(ConfigError::NormEps(norm_eps));
+        }
+        if !(embedding_bound > 0.0 && embedding_bound.is_finite()) {
+            return Err(ConfigError::EmbeddingBound(embedding_bound));
         }
         if let Some(pad_index) = self.pad_index.filter(|pad| *pad >= vocab) {
             return Err(ConfigError::PadOutsideVocab { pad_index, vocab });

@@ -24,9 +24,6 @@ const PIECE: usize = 4096;
 /// 16 MB for each intermediate matrix.
 const PAIRS: usize = 1 << 22;
 
-/// Embeddings begin evenly in this range around 0.
-pub(crate) const EMBEDDING_BOUND: f64 = 0.01;
-
 /// A decoder-only language model. Field names are those of a reference checkpoint.
 #[derive(Module, Debug)]
 pub struct Decoder {
@@ -46,12 +43,13 @@ pub struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(config: DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
-        let DecoderConfig { vocab, layers, width, norm_eps, tied, .. } = config;
+        let DecoderConfig { vocab, layers, width, norm_eps, tied, embedding_bound, .. } = config;
         let blocks = init.scope("layers");
         let weight = || init.scope("out").normal("weight", [width, vocab], 0.02);
         Ok(Self {
-            embedding: init.embedding("embedding", vocab, width, EMBEDDING_BOUND),
-            position: config.attention.positions().map(|p| Position::new(p, width, init)),
+            embedding: init.embedding("embedding", vocab, width, embedding_bound),
+            position: (config.attention.positions())
+                .map(|p| Position::new(p, width, embedding_bound, init)),
             layers: (0..layers)
                 .map(|layer| Block::new(&config, layer, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,

@@ -46,7 +46,7 @@ mod sampler;
 pub use attention::{ThresholdRelativeAttention, ThresholdRelativeAttentionConfig};
 pub use block::{Block, Mlp};
 pub use cache::{Cache, LayerCache};
-pub use config::{DecoderConfig, Size};
+pub use config::{DecoderConfig, EMBEDDING_BOUND, Size};
 pub use decoder::Decoder;
 pub use dropout::DropoutPlacement;
 pub use error::{CheckpointError, ConfigError, DeviceError, Error, Mismatch, TokenError};

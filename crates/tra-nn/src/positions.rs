@@ -3,7 +3,6 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 
-use crate::decoder::EMBEDDING_BOUND;
 use crate::init::WeightInit;
 
 /// Which vectors positions have.
@@ -32,11 +31,11 @@ pub struct Position {
 }
 
 impl Position {
-    pub(crate) fn new(positions: Positions, width: usize, init: &WeightInit) -> Self {
+    pub(crate) fn new(positions: Positions, width: usize, bound: f64, init: &WeightInit) -> Self {
         let init = init.scope("position");
         let weight = match positions {
-            Positions::Learned { count } => init.uniform("weight", [count, width], EMBEDDING_BOUND),
-            Positions::Sinusoidal { .. } => init.constant([1, 1], EMBEDDING_BOUND),
+            Positions::Learned { count } => init.uniform("weight", [count, width], bound),
+            Positions::Sinusoidal { .. } => init.constant([1, 1], bound),
         };
         Self { weight, positions }
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use common::{floats, lively, mechanisms};
+use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::checkpoint::{HostTensor, TensorFile, Values};
 use tra_nn::{Decoder, DecoderConfig, Pass};
 
@@ -49,6 +50,30 @@ fn a_tied_model_comes_back_without_an_output_of_its_own() {
     assert!(largest < 1e-5, "{largest}");
 }
 
+/// Where embeddings begin is as published unless it is said; then positions follow, and the file says it.
+#[test]
+fn embeddings_begin_in_the_range_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.safetensors");
+    let device = Device::flex();
+    let attention: AnyAttentionConfig =
+        serde_json::from_str(r#"{"name": "learned", "count": 50}"#).unwrap();
+    let config = DecoderConfig::new(50, 1, 12, 2).with_attention(attention);
+    let largest = |config: &DecoderConfig| {
+        let decoder = config.init_seeded(3, &device).unwrap();
+        decoder.save(&path).unwrap();
+        assert_eq!(Decoder::load(&path, &device).unwrap().config(), config);
+        let position = decoder.position.unwrap().weight.val();
+        let table = decoder.embedding.weight.val();
+        [table, position].map(|x| x.abs().max().into_scalar::<f32>())
+    };
+    assert!(largest(&config).iter().all(|x| (0.009..=0.01).contains(x)));
+    let file = std::fs::read(&path).unwrap();
+    assert!(!String::from_utf8_lossy(&file).contains("embedding_bound"), "as ever");
+    let wide = config.with_embedding_bound(2.0);
+    assert!(largest(&wide).iter().all(|x| (1.8..=2.0).contains(x)));
+}
+
 /// Words about a model come back, and do not change the bytes from one time to the next.
 #[test]
 fn what_is_said_about_a_model_stands_in_its_file() {
@@ -65,6 +90,7 @@ fn what_is_said_about_a_model_stands_in_its_file() {
     assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&two).unwrap());
     let read = TensorFile::read(&one).unwrap();
     assert_eq!(read.metadata["key 3"], "\"{é\n3");
+    assert_eq!(TensorFile::read_metadata(&one).unwrap(), read.metadata);
     assert_eq!(Decoder::load(&one, &device).unwrap().parameters(), decoder.parameters());
 }
 
@@ -171,6 +197,8 @@ fn configs_that_make_no_sense_are_refused() {
     assert!(with(r#""heads":2"#, r#""heads":3"#).contains("heads (3) must divide the width (8)"));
     assert!(with(r#""layers":1"#, r#""layers":0"#).contains("layers must be at least 1"));
     assert!(with(r#""name":"tra""#, r#""name":"abc""#).contains("abc"));
+    let leak = with(r#""name":"tra""#, r#""name":"tra","leak":1.5"#);
+    assert!(leak.contains("leak must be 0 to 1, not 1.5"), "{leak}");
     assert!(with(r#""layers":1"#, r#""layers":1,"depth":2"#).contains("depth"));
     assert!(with(r#""layers":1"#, r#""layers":1000000000"#).contains("1000000000 layers"));
     let huge = with(r#""vocab":7"#, r#""vocab":700000000000"#);
@@ -217,6 +245,10 @@ fn files_that_are_not_checkpoints_say_so() {
         let text = Decoder::load(&path, &device).unwrap_err().to_string();
         assert!(text.contains(expected) && text.contains(name), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
+        if name.ends_with(".safetensors") {
+            let shorter = TensorFile::read_metadata(&path).unwrap_err().to_string();
+            assert_eq!(shorter, TensorFile::read(&path).unwrap_err().to_string());
+        }
     }
     let text = Decoder::load(directory.path().join("none.safetensors"), &device).unwrap_err();
     assert!(text.to_string().contains("cannot read it"), "{text}");

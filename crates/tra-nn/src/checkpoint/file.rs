@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use pytorch_reader::PytorchReader;
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::tensor::Metadata;
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
 
 use crate::error::{CheckpointError, Error, Mismatch};
 
@@ -86,6 +87,13 @@ impl TensorFile {
         Ok(Self { path: path.into(), metadata, tensors })
     }
 
+    /// What a safetensors file says about itself, without reading its tensors. They are all there: a file cut
+    /// short is an error here too.
+    pub fn read_metadata(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>, Error> {
+        let path = path.as_ref();
+        read_header(path).map_err(|reason| reason.at(path))
+    }
+
     /// Notes in `wrong` whatever keeps tensor `name` from being finite floats of the shape needed.
     pub fn check(&self, name: &str, needed: &[usize], wrong: &mut Mismatch) {
         match self.tensors.get(name) {
@@ -152,7 +160,7 @@ type Contents = (BTreeMap<String, String>, BTreeMap<String, HostTensor>);
 fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
     let bytes = fs::read(path)
         .map_err(|source| CheckpointError::Io { action: "cannot read it", source })?;
-    let unreadable = |e: safetensors::SafeTensorError| CheckpointError::Safetensors(plain(&e));
+    let unreadable = |e: SafeTensorError| CheckpointError::Safetensors(plain(&e));
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
     let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
     let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
@@ -164,9 +172,34 @@ fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
     Ok((metadata, tensors))
 }
 
+fn read_header(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
+    let io = |source| CheckpointError::Io { action: "cannot read it", source };
+    let unreadable = |e| CheckpointError::Safetensors(plain(&e));
+    let mut file = File::open(path).map_err(io)?;
+    let whole = file.metadata().map_err(io)?.len();
+    let mut length = [0; 8];
+    if whole < length.len() as u64 {
+        return Err(unreadable(SafeTensorError::HeaderTooSmall));
+    }
+    file.read_exact(&mut length).map_err(io)?;
+    let behind = whole - length.len() as u64;
+    let length = u64::from_le_bytes(length);
+    if length > behind {
+        return Err(unreadable(SafeTensorError::InvalidHeaderLength));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header).map_err(io)?;
+    let header: Metadata = serde_json::from_slice(&header)
+        .map_err(|e| unreadable(SafeTensorError::InvalidHeaderDeserialization(e)))?;
+    if header.data_len() as u64 != behind - length {
+        return Err(unreadable(SafeTensorError::MetadataIncompleteBuffer));
+    }
+    Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())
+}
+
 /// The commonest causes in words a user can act on.
-fn plain(error: &safetensors::SafeTensorError) -> String {
-    use safetensors::SafeTensorError as E;
+fn plain(error: &SafeTensorError) -> String {
+    use SafeTensorError as E;
     match error {
         E::HeaderTooSmall => "it is shorter than any header".into(),
         E::HeaderTooLarge | E::InvalidHeaderLength => {
