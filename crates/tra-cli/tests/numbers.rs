@@ -1,6 +1,6 @@
 //! Every measured figure in README and docs is found in a raw file of this repository.
 //!
-//! A figure is a number with a decimal point or a unit. It must be found in a file that its own section, or
+//! A figure is a number with a decimal point or a unit, or a whole number from 100,000 on. It must be found in a file that its own section, or
 //! one above it, links to: as it is printed there, or by rounding a number of it; times may be given as ratios
 //! of two medians of one benchmark. What was not measured, as a setting or what others published, stands in
 //! `NOT_MEASURED`, where a reader can judge it.
@@ -26,10 +26,14 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ("docs/runs.md", "| 0.05 |"),
     ("docs/runs.md", "| [0.9, 0.98] |"),
     ("docs/runs.md", "| 0.01 |"),
+    ("docs/runs.md", "| 1.0 |"),
     ("docs/runs.md", "95% intervals"),
     // What the TRA paper says.
     ("README.md", "12-14% more than RoPE"),
 ];
+
+/// Whole numbers that are lengths or steps, and so were not found but asked for.
+const SETTINGS: [f64; 3] = [100_000.0, 262_144.0, 1_048_576.0];
 
 /// What has versions.
 const VERSIONED: [&str; 4] = ["Rust", "PyTorch", "Burn", "Debian"];
@@ -61,6 +65,13 @@ struct Figure {
     value: f64,
     decimals: usize,
     unit: Option<usize>,
+}
+
+impl Figure {
+    fn is_measured(&self) -> bool {
+        let length = SETTINGS.contains(&self.value);
+        self.decimals > 0 || self.unit.is_some() || (self.value >= 1e5 && !length)
+    }
 }
 
 /// All numbers of a text. `1,234.5` is one; digits in words (`f32`, `step-100`) and in dates are none.
@@ -246,9 +257,8 @@ fn raw_files(page: &Path, link: &str) -> Vec<PathBuf> {
     let path = page.parent().unwrap().join(target);
     assert!(path.exists(), "{}: {link} leads nowhere", page.display());
     let raw = |path: &Path| {
-        let known = ["json", "jsonl", "txt", "log", "toml", "md"];
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_string();
-        known.contains(&extension.as_str()) && (extension != "md" || !path.ends_with("README.md"))
+        let known = ["json", "jsonl", "txt", "log", "toml"];
+        known.contains(&path.extension().unwrap_or_default().to_string_lossy().as_ref())
     };
     let inside = path.canonicalize().unwrap().starts_with(root().join("docs"));
     match path {
@@ -290,10 +300,8 @@ fn missing(page: &Path, text: &str) -> Vec<String> {
         let own = links.iter().flat_map(|link| raw_files(page, link)).collect();
         above.retain(|(level, _)| *level < section.level);
         above.push((section.level, own));
-        let figures: Vec<Figure> = numbers(&plain)
-            .into_iter()
-            .filter(|figure| figure.decimals > 0 || figure.unit.is_some())
-            .collect();
+        let figures: Vec<Figure> =
+            numbers(&plain).into_iter().filter(Figure::is_measured).collect();
         if figures.is_empty() {
             continue;
         }
@@ -333,7 +341,7 @@ fn every_figure_in_readme_and_docs_is_in_a_raw_file() {
 fn figures_are_told_from_other_numbers() {
     let of = |text: &str| -> Vec<String> {
         let all = numbers(text).into_iter();
-        let figures = all.filter(|figure| figure.decimals > 0 || figure.unit.is_some());
+        let figures = all.filter(Figure::is_measured);
         figures.map(|f| f.text + f.unit.map_or("", |unit| UNITS[unit].0)).collect()
     };
     assert_eq!(

@@ -115,6 +115,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     let one = ["reproduce", file, "--models", "tra", "--tasks", "flip", "--seeds", "3", "--out"];
     let more = text(&ok(&[&one[..], &[out_name]].concat()).stdout);
     assert!(more.contains("flip rope-qk") && more.contains("in 3 runs"), "{more}");
+    assert_eq!(text(&ok(&arguments).stdout), more, "a seed of another time stays in it");
     let alone = folder.path().join("alone");
     let alone = text(&ok(&[&one[..], &[alone.to_str().unwrap()]].concat()).stdout);
     assert!(alone.contains("seed 3") && !alone.contains("rope-qk"), "{alone}");
@@ -267,6 +268,13 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(error.contains("tra data get wikitext-2"), "{error}");
     let error = refused(&["reproduce", "all", "--text", &at("none"), "--out", &at("a")]);
     assert!(error.contains("tra data get wikitext-2"), "{error}");
+    // A folder without text is none, and is told before anything is trained.
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
+    let error = refused(&["reproduce", "all", "--text", empty, "--out", &at("a")]);
+    assert!(error.contains("tra data get wikitext-2"), "{error}");
+    let error = refused(&["reproduce", "all", "--models", "tra,cope", "--out", &at("a")]);
+    assert!(error.contains("copy: no model \"cope\""), "{error}");
     assert!(refused(&["reproduce", "timing", "--seeds", "1"]).contains("timing has no"));
     let error =
         refused(&["reproduce", "copy", "--tasks", "26", "--models", "fox", "--out", &at("a")]);

@@ -392,10 +392,8 @@ impl RunDir {
     pub fn position(&self) -> Result<Option<Position>, LabError> {
         for step in self.steps()?.into_iter().rev() {
             let training = self.path.join(CHECKPOINTS).join(folder(step)).join(TRAINING);
-            let Ok(training) = TensorFile::read(training) else { continue };
-            if let Some(Ok(position)) =
-                training.metadata.get(POSITION).map(|t| serde_json::from_str(t))
-            {
+            let Ok(says) = TensorFile::read_metadata(training) else { continue };
+            if let Some(Ok(position)) = says.get(POSITION).map(|text| serde_json::from_str(text)) {
                 return Ok(Some(position));
             }
         }

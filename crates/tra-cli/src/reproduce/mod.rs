@@ -25,9 +25,10 @@ use self::make::make;
 use crate::show;
 
 /// The experiments that are runs, in the order in which `all` makes them.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("flipflop", include_str!("../../../../configs/reproduce/flipflop.toml")),
     ("copy", include_str!("../../../../configs/reproduce/copy.toml")),
+    ("rivals", include_str!("../../../../configs/reproduce/rivals.toml")),
     ("induct", include_str!("../../../../configs/reproduce/induct.toml")),
     ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
     ("ablation", include_str!("../../../../configs/reproduce/ablation.toml")),
@@ -39,8 +40,8 @@ const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
 
 /// Repeat an experiment of the paper: train, test, table and plot
 ///
-/// flipflop, copy, induct, instruct, ablation, wikitext, timing, or all. Says how long it will take,
-/// and goes on where it was cut: what is trained and tested is not done again.
+/// flipflop, copy, rivals, induct, instruct, ablation, wikitext, timing, or all. Says how long it will
+/// take, and goes on where it was cut: what is trained and tested is not done again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,8 +53,8 @@ Examples:
 
 The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
 pub struct Args {
-    /// flipflop, copy, induct, instruct, ablation, wikitext, timing, all, or a file like those in
-    /// configs/reproduce
+    /// flipflop, copy, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
+    /// those in configs/reproduce
     name: String,
 
     /// quick: one to three hours on two cores; paper: the paper's own sizes and steps
@@ -72,7 +73,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// wikitext: the folder of the text [default: data/wikitext-2, as tra data get has it]
+    /// wikitext: the folder of the text [default: data/wikitext-2, or data/wikitext-103 for the
+    /// paper's scale, as tra data get has them]
     #[arg(long, value_name = "DIR")]
     text: Option<PathBuf>,
 
@@ -119,6 +121,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     if names.len() > 1 {
         // Now, and not hours from now.
+        for name in names.iter().filter(|name| *name != "timing") {
+            read(name)?.check_names(args.scale, &selection(&args)).with_context(|| name.clone())?;
+        }
         let part = read("wikitext")?.scale(args.scale).text.clone();
         part.map(|part| wikitext::folder(&part, args.text.as_deref())).transpose()?;
     }
@@ -151,6 +156,11 @@ fn folder(args: &Args, name: &str) -> PathBuf {
             PathBuf::from(format!("runs/reproduce/{name}-{}", args.scale.name()))
         }
     }
+}
+
+fn selection(args: &Args) -> Selection {
+    let Args { models, tasks, seeds, .. } = args;
+    Selection { models: models.clone(), tasks: tasks.clone(), seeds: seeds.clone() }
 }
 
 /// What was typed that bears on the results, but for where they go.
@@ -197,11 +207,6 @@ fn one(
     interrupted: &AtomicBool,
 ) -> Result<bool> {
     let mut experiment = read(name)?;
-    let selection = Selection {
-        models: args.models.clone(),
-        tasks: args.tasks.clone(),
-        seeds: args.seeds.clone(),
-    };
     let text = match experiment.scale(args.scale).text.clone() {
         Some(part) => {
             let folder = wikitext::prepare(&mut experiment, &part, args.text.as_deref(), out)?;
@@ -212,7 +217,7 @@ fn one(
         }
         None => None,
     };
-    let trials = experiment.trials(args.scale, &selection, out)?;
+    let trials = experiment.trials(args.scale, &selection(args), out)?;
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }

@@ -9,6 +9,7 @@ use tra_lab::records::{Perplexity, Protocol};
 use tra_lab::reproduce::{Experiment, TextPart, Trial};
 use tra_lab::run_dir::RunDir;
 use tra_nn::device::Device;
+use tra_text::{Corpus, Part};
 
 use crate::show;
 
@@ -20,7 +21,7 @@ pub fn folder(part: &TextPart, given: Option<&Path>) -> Result<PathBuf> {
         Some(folder) => folder.to_path_buf(),
         None => Path::new("data").join(&part.set),
     };
-    if !folder.exists() {
+    if Corpus::find(&folder, Part::Train).is_err() {
         bail!(
             "no text in {}: fetch it with tra data get {}, or name a folder that has it with --text",
             folder.display(),

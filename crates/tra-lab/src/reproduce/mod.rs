@@ -52,7 +52,7 @@ pub struct Model {
     pub name: String,
     /// The mechanism and its settings; missing: the mechanism of that name.
     pub attention: Option<Table>,
-    /// With which seeds; none means every one.
+    /// With which seeds at quick scale; none means every one.
     #[serde(default)]
     pub seeds: Vec<u64>,
     /// Settings of its runs that are not those of the scale.
@@ -74,7 +74,7 @@ pub struct TaskEntry {
     /// Who learns it; none means every model.
     #[serde(default)]
     pub models: Vec<String>,
-    /// With which seeds; none means every one.
+    /// With which seeds at quick scale; none means every one.
     #[serde(default)]
     pub seeds: Vec<u64>,
     /// Settings of its runs that are not those of the scale.
@@ -89,6 +89,9 @@ pub struct TaskEntry {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
+    /// In place of the experiment's, unless there are none.
+    #[serde(default)]
+    pub seeds: Vec<u64>,
     /// Settings of every run, as in the config of a single one.
     pub run: Table,
     /// What trained models are tested on.
@@ -210,11 +213,13 @@ impl Experiment {
     ) -> Result<Vec<Trial>, LabError> {
         self.check_names(size, selection)?;
         let given = !selection.seeds.is_empty();
-        let seeds = if given { &selection.seeds } else { &self.seeds };
+        let own = &self.scale(size).seeds;
+        let seeds = [&selection.seeds, own, &self.seeds].into_iter().find(|list| !list.is_empty());
         let mut trials = Vec::new();
-        for seed in seeds {
+        for seed in seeds.into_iter().flatten() {
             // Seeds that were asked for take the place of every list of the file.
-            let with = |own: &[u64]| given || own.is_empty() || own.contains(seed);
+            let all = given || size == Size::Paper;
+            let with = |own: &[u64]| all || own.is_empty() || own.contains(seed);
             for task in &self.tasks {
                 for model in &self.models {
                     if with(&task.seeds)
@@ -230,7 +235,8 @@ impl Experiment {
         }
         match trials.is_empty() {
             true => Err(LabError::Setting(
-                "no run has all of the models, tasks and seeds asked for".into(),
+                "no run has all of the models, tasks and seeds asked for, or there are no seeds"
+                    .into(),
             )),
             false => Ok(trials),
         }
@@ -279,7 +285,7 @@ impl Experiment {
     }
 
     /// Every name that is used must be there, and none twice.
-    fn check_names(&self, size: Size, selection: &Selection) -> Result<(), LabError> {
+    pub fn check_names(&self, size: Size, selection: &Selection) -> Result<(), LabError> {
         let models: Vec<&String> = self.models.iter().map(|model| &model.name).collect();
         let tasks: Vec<&String> = self.tasks.iter().map(|task| &task.name).collect();
         for (kind, names) in [("model", &models), ("task", &tasks)] {
@@ -405,6 +411,12 @@ steps = 50
         assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
         let paper = file.trials(Size::Paper, &some, Path::new("o")).unwrap();
         assert_eq!(paper[0].cell.config.steps, 50);
+        let paper = file.trials(Size::Paper, &Selection::default(), Path::new("o")).unwrap();
+        assert_eq!(paper.len(), 6, "the lists of seeds are for the quick scale");
+        let of_scale =
+            experiment(&FILE.replace("[quick.run]", "[quick]\nseeds = [2]\n[quick.run]"));
+        let trials = of_scale.trials(Size::Quick, &Selection::default(), Path::new("o")).unwrap();
+        assert_eq!(trials.len(), 2);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Testing the runs of an experiment, and reading what was found.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -106,7 +108,7 @@ fn answers(result: &EvalResult, question: &Question) -> bool {
 }
 
 /// The runs of an experiment a folder has: those just `asked` for and the others of it that were trained there with
-/// the same settings, so that a table of some of them does not take the place of one of all.
+/// the same settings, whatever their seeds, so that a table of some of them does not take the place of one of all.
 pub fn in_folder(
     experiment: &Experiment,
     size: Size,
@@ -120,12 +122,15 @@ pub fn in_folder(
         });
         there.unwrap_or(false)
     };
-    let mut all = experiment.trials(size, &Selection::default(), out)?;
+    // The experiment's seeds in its order, then the others there.
+    let mut seeds = experiment.seeds.clone();
+    let names =
+        std::fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let seed = |name: OsString| name.to_str()?.rsplit_once("-s")?.1.parse().ok();
+    let others: BTreeSet<u64> = names.filter_map(seed).collect();
+    seeds.extend(others.into_iter().filter(|seed| !experiment.seeds.contains(seed)));
+    let mut all = experiment.trials(size, &Selection { seeds, ..Selection::default() }, out)?;
     all.retain(|trial| is_asked(trial) || is_there(trial));
-    // Seeds the experiment does not have.
-    let more = asked.iter().filter(|trial| all.iter().all(|t| t.cell.path != trial.cell.path));
-    let more: Vec<Trial> = more.cloned().collect();
-    all.extend(more);
     Ok(all)
 }
 

@@ -1,0 +1,85 @@
+//! The kept results are those of the experiments as they are now, and say what the front page says.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tra_lab::config::RunConfig;
+use tra_lab::reproduce::{Experiment, Selection, Size};
+
+/// Experiments and where their results are kept.
+const KEPT: [(&str, &str); 5] = [
+    ("flipflop", "flipflop-2026-11-16/all-4-seeds"),
+    ("copy", "copy-2026-11-16"),
+    ("induct", "induct-2026-11-16"),
+    ("instruct", "instruct-2026-11-16"),
+    ("ablation", "ablation-2026-11-16"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn runs(folder: &str) -> Vec<Value> {
+    let path = root().join("docs/results").join(folder).join("results.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let all: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(all["scale"], "quick");
+    all["runs"].as_array().unwrap().clone()
+}
+
+/// Whoever gives the command gets the runs that are reported: every setting, every test.
+#[test]
+fn every_kept_run_is_one_of_its_experiment() {
+    for (name, folder) in KEPT {
+        let path = root().join(format!("configs/reproduce/{name}.toml"));
+        let experiment =
+            Experiment::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
+        let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
+        let trials = experiment.trials(Size::Quick, &selection, Path::new("out")).unwrap();
+        for run in runs(folder) {
+            let (task, model) = (run["task"].as_str().unwrap(), run["model"].as_str().unwrap());
+            let settings: RunConfig = serde_json::from_value(run["settings"].clone()).unwrap();
+            let what = format!("{name}: {task} {model}, seed {}", settings.seed);
+            let same = |t: &&tra_lab::reproduce::Trial| {
+                t.task == task && t.model == model && t.cell.config.seed == settings.seed
+            };
+            let trial =
+                trials.iter().find(same).unwrap_or_else(|| panic!("{what} is no run of it"));
+            assert_eq!(trial.cell.config, settings, "{what}");
+            assert_eq!(run["step"], settings.steps, "{what}");
+            for result in run["results"].as_array().unwrap() {
+                let asked = trial.tests.iter().any(|question| {
+                    result["split"] == question.split.as_str()
+                        && result["shortest"] == question.lengths.from
+                        && result["length"] == question.lengths.to
+                        && result["sequences"] == question.sequences
+                });
+                assert!(asked, "{what}: {result}");
+            }
+        }
+    }
+}
+
+/// Every mechanism, four seeds; of TRA all reads of all sequences, more than four million.
+#[test]
+fn flip_flop_has_every_mechanism_and_every_read_of_tra_right() {
+    let all = runs("flipflop-2026-11-16/all-4-seeds");
+    for (name, _) in tra_nn::attention::NAMES {
+        let seeds = all.iter().filter(|run| run["model"] == *name).count();
+        assert_eq!(seeds, 4, "{name}");
+    }
+    let mut reads = 0;
+    for run in all.iter().filter(|run| run["model"] == "tra") {
+        let results = run["results"].as_array().unwrap();
+        let lengths: Vec<u64> = results.iter().map(|r| r["length"].as_u64().unwrap()).collect();
+        assert_eq!(lengths, [512, 512, 512, 1024, 4096, 16_384, 65_536]);
+        for result in results {
+            assert_eq!(
+                (&result["exact_match"], &result["token_error"]),
+                (&1.0.into(), &0.0.into())
+            );
+            reads += result["scored"].as_u64().unwrap();
+        }
+    }
+    assert_eq!(reads, 4_011_914);
+}
