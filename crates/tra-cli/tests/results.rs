@@ -7,9 +7,10 @@ use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Experiment, Selection, Size};
 
 /// Experiments and where their results are kept.
-const KEPT: [(&str, &str); 5] = [
+const KEPT: [(&str, &str); 6] = [
     ("flipflop", "flipflop-2026-11-16/all-4-seeds"),
     ("copy", "copy-2026-11-16"),
+    ("copy", "copy-leak-2026-11-16"),
     ("induct", "induct-2026-11-16"),
     ("instruct", "instruct-2026-11-16"),
     ("ablation", "ablation-2026-11-16"),
