@@ -179,10 +179,11 @@ impl<S: Simd> Walk<S> {
         unsafe {
             let (zero, one) = (S::splat(0.0), S::splat(1.0));
             let mut visible = S::ge(one, zero);
+            let mut keep = if TRA { S::gt(product, zero) } else { visible };
             if j > self.first {
                 visible = S::ge(self.lane, S::splat((j - self.first) as f32));
+                keep = S::and(keep, visible);
             }
-            let keep = if TRA { S::and(S::gt(product, zero), visible) } else { visible };
             let score = S::mul(product, S::splat(self.scale));
             let (mut logit, mut count) = (score, zero);
             if TRA {

@@ -183,6 +183,9 @@ pub fn attend_backward(
             }
         }
         dgate[i] = dd * sigmoid(-inputs.gate[i]);
+        if leak == 0.0 {
+            continue;
+        }
         let d = log_sigmoid(inputs.gate[i]);
         let logit = |at: usize, count: u32| (f.score[at] + d * f64::from(count)) * factor(at);
         // Of the kept keys; of none it is taken as 1.
@@ -190,7 +193,7 @@ pub fn attend_backward(
         let sum: f64 = kept.map(|at| logit(at, f.count[at]).exp()).sum();
         let sum = if sum > 0.0 { sum } else { 1.0 };
         let mut newer = 0;
-        for j in (0..=head.position(i)).rev().filter(|_| leak > 0.0) {
+        for j in (0..=head.position(i)).rev() {
             let at = i * keys + j;
             if f.keep[at] {
                 newer += 1;
