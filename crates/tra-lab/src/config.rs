@@ -415,7 +415,7 @@ impl RunConfig {
                 ));
             }
             if !positive(power) {
-                return wrong(format!("curriculum.power must be positive, not {power}"));
+                return wrong(format!("curriculum.power must be positive and finite, not {power}"));
             }
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
@@ -550,7 +550,8 @@ mod tests {
             ("[curriculum]\nfrom = 512\nuntil = 0.5\nshortest = 1", "curriculum.shortest"),
             ("[curriculum]\nfrom = 512\nuntil = 0.5\npower = 0", "curriculum.power"),
             ("[curriculum]\nfrom = 512", "until"),
-            ("[model]\nembedding_bound = 0", "embedding_bound must be positive, not 0"),
+            ("[model]\nembedding_bound = 0", "embedding_bound must be positive"),
+            ("[model]\nembedding_bound = 1e39", "fit an f32, not 1000"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),
             ("[eval]\nsplits = ['far']", "far"),
             ("[model]\nwidth = 10\nheads = 3", "must divide"),

@@ -90,8 +90,7 @@ pub struct DecoderConfig {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tied: bool,
     /// Embeddings begin evenly in this range around 0; the published decoder has 0.01. An AdamW step
-    /// moves them by up to the learning rate, whatever their size: if that is not far smaller, tokens
-    /// lose their differences before anything is learned.
+    /// moves them by up to the learning rate, whatever their size, so a high one wants more.
     #[serde(default = "embedding_bound", skip_serializing_if = "is_embedding_bound")]
     pub embedding_bound: f64,
 }
@@ -198,7 +197,7 @@ impl DecoderConfig {
         if !(norm_eps > 0.0 && norm_eps.is_finite()) {
             return Err(ConfigError::NormEps(norm_eps));
         }
-        if !(embedding_bound > 0.0 && embedding_bound.is_finite()) {
+        if !(embedding_bound > 0.0 && (embedding_bound as f32).is_finite()) {
             return Err(ConfigError::EmbeddingBound(embedding_bound));
         }
         if let Some(pad_index) = self.pad_index.filter(|pad| *pad >= vocab) {

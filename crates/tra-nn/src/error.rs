@@ -51,8 +51,8 @@ pub enum ConfigError {
     /// An epsilon that is not positive and finite.
     #[error("norm_eps must be positive, not {0}")]
     NormEps(f64),
-    /// A range for embeddings that is not positive and finite.
-    #[error("embedding_bound must be positive, not {0}")]
+    /// A range for embeddings that is not positive, or that an f32 cannot hold.
+    #[error("embedding_bound must be positive and fit an f32, not {0}")]
     EmbeddingBound(f64),
     /// A padding index that is no token.
     #[error("pad_index {pad_index} is outside the vocabulary of {vocab}")]
