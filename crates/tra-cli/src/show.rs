@@ -171,9 +171,10 @@ const PARTS: usize = 256;
 fn work(config: &RunConfig) -> Vec<f64> {
     let mut sum = 0.0;
     let middle = |part: usize| (part as f64 + 0.5) / PARTS as f64 * config.steps as f64;
-    let lengths = (0..PARTS).map(|part| config.lengths_at(middle(part) as u64));
-    let after = lengths.map(|lengths| {
-        sum += (lengths.from + lengths.to).max(1) as f64;
+    let after = (0..PARTS).map(|part| {
+        let step = middle(part) as u64;
+        let lengths = config.lengths_at(step);
+        sum += (lengths.from + lengths.to).max(1) as f64 * config.batch_at(step) as f64;
         sum
     });
     std::iter::once(0.0).chain(after).collect()
@@ -312,7 +313,8 @@ mod tests {
         assert!((even.left(75, 50, 5.0) - 5.0).abs() < 1e-9, "of a run that went on at 50");
         assert_eq!(even.left(100, 0, 5.0), 0.0);
         // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
-        config.curriculum = Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0 });
+        config.curriculum =
+            Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0, widen: 1 });
         let left = Progress::labelled(String::new(), &config).left(50, 0, 30.0);
         assert!((48.0..52.0).contains(&left), "{left}");
     }

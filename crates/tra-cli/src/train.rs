@@ -110,6 +110,9 @@ pub struct Settings {
     /// Share of the steps over which the learning rate rises [default: 0.05]
     #[arg(long, help_heading = "Settings")]
     warmup: Option<f64>,
+    /// adamw, or muon for the matrices of the blocks [default: adamw]
+    #[arg(long, help_heading = "Settings")]
+    optimizer: Option<String>,
     /// Decoupled weight decay [default: 0.01]
     #[arg(long, help_heading = "Settings")]
     weight_decay: Option<f64>,
@@ -193,6 +196,7 @@ impl Settings {
             ("steps", int(self.steps)),
             ("lr", float(self.lr)),
             ("warmup", float(self.warmup)),
+            ("optimizer", text(&self.optimizer)),
             ("weight_decay", float(self.weight_decay)),
             ("clip", float(self.clip)),
             ("seed", int(self.seed)),
@@ -245,7 +249,7 @@ fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Res
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;
     let mut lines = vec![("parameters", show::thousands(parameters as u64))];
     let state = show::bytes(state_bytes);
-    lines.push(("memory", format!("{state} for weights, gradients and the optimizer's moments")));
+    lines.push(("memory", format!("{state} for weights, gradients and the optimizer's memory")));
     if let Some(peak) = tra_kernels::memory::peak() {
         lines.push(("", format!("{} at the peak of {count} steps", show::bytes(peak))));
     }

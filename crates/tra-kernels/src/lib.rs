@@ -3,7 +3,7 @@
 //! This crate knows nothing of tensors, models or files. It holds
 //!
 //! - [`attention`]: fused kernels for TRA and dense attention, forward, backward and decoding;
-//! - [`norm`], [`swiglu`], [`linear`], [`rotate`], [`loss`], [`adamw`]: the rest of a training step;
+//! - [`norm`], [`swiglu`], [`linear`], [`rotate`], [`loss`], [`adamw`], [`muon`]: the rest of a training step;
 //! - [`simd`]: the instruction sets they are compiled for, chosen at run time;
 //! - [`tra::naive`]: the definition of the mechanism, forward and backward, in plain `f64` loops.
 //!   It is the yardstick for every faster implementation and is never optimised;
@@ -21,6 +21,7 @@ pub mod entmax;
 pub mod linear;
 pub mod loss;
 pub mod memory;
+pub mod muon;
 pub mod norm;
 mod parallel;
 pub mod random;

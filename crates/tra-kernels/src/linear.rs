@@ -88,10 +88,10 @@ pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
 const ROWS: usize = 512;
 
 /// A matrix with its distances between rows and between columns.
-type Matrix<'a> = (&'a [f32], usize, usize);
+pub(crate) type Matrix<'a> = (&'a [f32], usize, usize);
 
 /// `out = a b`, or `out += a b`; `out` is row-major, and is all written.
-fn product(
+pub(crate) fn product(
     [m, n, k]: [usize; 3],
     a: Matrix<'_>,
     b: Matrix<'_>,

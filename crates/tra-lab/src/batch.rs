@@ -92,9 +92,12 @@ pub struct Source {
 impl Source {
     /// The batches of step number `step` from 0.
     pub fn step(&self, step: u64) -> Result<Vec<Batch>, TaskError> {
-        let RunConfig { seed, batch, accumulate, same_length, .. } = self.config;
+        let RunConfig { seed, accumulate, same_length, curriculum, .. } = self.config;
         let (task, lengths) = (self.task.as_ref(), self.config.lengths_at(step));
-        let first = step * (accumulate * batch) as u64;
+        let batch = self.config.batch_at(step);
+        // No sequence is drawn twice: each step has the numbers of the widest.
+        let widest = self.config.batch * curriculum.map_or(1, |curriculum| curriculum.widen);
+        let first = step * (accumulate * widest) as u64;
         let part = |part: usize| {
             let first = first + (part * batch) as u64;
             let mut lengths = (lengths.from, lengths.to);
@@ -155,17 +158,26 @@ mod tests {
     fn a_curriculum_is_followed() {
         let mut source = source(1, 8);
         source.config.curriculum =
-            Some(Curriculum { from: 6, until: 0.5, shortest: 0.0, power: 1.0 });
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.0, power: 1.0, widen: 1 });
         let longest = |step| source.step(step).unwrap()[0].length();
         assert!((0..4).all(|step| longest(step) <= 6));
         assert!((50..54).any(|step| longest(step) > 20));
 
         let mut source = source.clone();
         source.config.curriculum =
-            Some(Curriculum { from: 6, until: 0.5, shortest: 0.9, power: 1.0 });
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.9, power: 1.0, widen: 1 });
         let shortest = |step| *source.step(step).unwrap()[0].lengths.iter().min().unwrap();
         assert!((0..100).all(|step| shortest(step) >= 6), "4 is too short at once");
         assert!((50..100).all(|step| shortest(step) >= 28));
+
+        source.config.curriculum =
+            Some(Curriculum { from: 6, until: 0.5, shortest: 0.0, power: 1.0, widen: 3 });
+        let steps: Vec<Batch> = (0..60).map(|step| source.step(step).unwrap().remove(0)).collect();
+        assert_eq!([0, 10, 59].map(|step: usize| steps[step].tokens.len()), [24, 24, 8]);
+        let all = steps.iter().flat_map(|batch| batch.tokens.iter().zip(&batch.lengths));
+        let drawn: Vec<_> = all.filter(|(_, n)| **n > 16).map(|(tokens, _)| tokens).collect();
+        let different: std::collections::BTreeSet<_> = drawn.iter().collect();
+        assert_eq!(different.len(), drawn.len(), "none is drawn twice");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
 
 use crate::batch::Batch;
 use crate::error::LabError;
-use crate::optimizer::{AdamW, Settings};
+use crate::optimizer::{Method, Optimizer, Settings};
 use crate::train::gradients;
 
 /// What is measured.
@@ -150,7 +150,7 @@ pub struct Workload {
 
 enum Work {
     Op(Box<Op>),
-    TrainStep { decoder: Option<Decoder>, optimizer: Box<AdamW>, batch: Batch, step: u64 },
+    TrainStep { decoder: Option<Decoder>, optimizer: Box<Optimizer>, batch: Batch, step: u64 },
     Prefill { decoder: Decoder, tokens: Vec<Vec<u32>> },
     Decode { decoder: Decoder, cache: Cache, batch: usize },
 }
@@ -163,8 +163,9 @@ impl Workload {
             Name::Op | Name::OpForward => Work::Op(Box::new(Op::new(case)?)),
             Name::TrainStep => {
                 let decoder = case.decoder(&device.autodiff())?;
-                let settings = Settings { betas: [0.9, 0.98], weight_decay: 0.01 };
-                let optimizer = Box::new(AdamW::new(&decoder, settings));
+                let settings =
+                    Settings { method: Method::AdamW, betas: [0.9, 0.98], weight_decay: 0.01 };
+                let optimizer = Box::new(Optimizer::new(&decoder, settings));
                 let tokens = case.sequences();
                 let scored = tokens.iter().map(|t| vec![true; t.len()]).collect();
                 let lengths = tokens.iter().map(Vec::len).collect();

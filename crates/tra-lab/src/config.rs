@@ -9,7 +9,7 @@ use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
 use tra_tasks::{Measure, Task, TaskConfig, TaskError};
 
 use crate::error::LabError;
-use crate::optimizer::Settings;
+use crate::optimizer::{Method, Settings};
 
 /// The layout of run directories this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -40,9 +40,12 @@ pub struct RunConfig {
     pub lr: f64,
     /// Share of the steps over which the learning rate rises; then it falls as a cosine to 0.
     pub warmup: f64,
+    /// How parameters follow their gradients.
+    #[serde(skip_serializing_if = "is_default")]
+    pub optimizer: Method,
     /// How slowly AdamW's first and second moment follow the gradient.
     pub betas: [f64; 2],
-    /// Decoupled weight decay of AdamW.
+    /// Decoupled weight decay.
     pub weight_decay: f64,
     /// The gradient is scaled down to this norm; 0 leaves it as it is.
     pub clip: f64,
@@ -71,6 +74,7 @@ impl Default for RunConfig {
             curriculum: None,
             lr: 3e-4,
             warmup: 0.05,
+            optimizer: Method::AdamW,
             betas: [0.9, 0.98],
             weight_decay: 0.01,
             clip: 1.0,
@@ -99,6 +103,15 @@ pub struct Curriculum {
     /// are many for the time they take.
     #[serde(default = "evenly", skip_serializing_if = "is_evenly")]
     pub power: f64,
+    /// While sequences are shorter than at the end, a batch has more of them: as many times `batch` as the longest is shorter, at
+    /// most so many times. 1 has `batch` of them all the time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub widen: usize,
+}
+
+/// Left out of files: those from before the setting say the same.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_zero(number: &f64) -> bool {
@@ -107,6 +120,14 @@ fn is_zero(number: &f64) -> bool {
 
 fn evenly() -> f64 {
     1.0
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
 }
 
 fn is_evenly(power: &f64) -> bool {
@@ -318,7 +339,7 @@ impl RunConfig {
 
     /// Settings of the optimizer.
     pub fn optimizer(&self) -> Settings {
-        Settings { betas: self.betas, weight_decay: self.weight_decay }
+        Settings { method: self.optimizer, betas: self.betas, weight_decay: self.weight_decay }
     }
 
     /// The decoder for a vocabulary.
@@ -345,6 +366,13 @@ impl RunConfig {
         let more = (to - curriculum.from) as f64 * share.min(1.0).powf(curriculum.power);
         let to = curriculum.from + more as usize;
         Lengths { from: from.max((curriculum.shortest * to as f64) as usize), to }
+    }
+
+    /// Sequences in one forward pass of step number `step` from 0.
+    pub fn batch_at(&self, step: u64) -> usize {
+        let Some(curriculum) = self.curriculum else { return self.batch };
+        let as_many = self.batch * self.train_lengths().to / self.lengths_at(step).to.max(1);
+        as_many.min(self.batch * curriculum.widen)
     }
 
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
@@ -396,7 +424,7 @@ impl RunConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
-        if let Some(Curriculum { from, until, shortest, power }) = self.curriculum {
+        if let Some(Curriculum { from, until, shortest, power, widen }) = self.curriculum {
             let lengths = self.train_lengths();
             if !(lengths.from..=lengths.to).contains(&from) {
                 return wrong(format!(
@@ -416,6 +444,9 @@ impl RunConfig {
             }
             if !positive(power) {
                 return wrong(format!("curriculum.power must be positive and finite, not {power}"));
+            }
+            if !(1..=1000).contains(&widen) {
+                return wrong(format!("curriculum.widen must be 1 to 1000, not {widen}"));
             }
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
@@ -525,6 +556,13 @@ mod tests {
         let to = |step| slowly.lengths_at(step).to;
         assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 20, 48, 50, 50]);
         assert_eq!(parse("length = 512").unwrap().lengths_at(0).to, 512);
+        let wider = RunConfig {
+            curriculum: config.curriculum.map(|c| Curriculum { widen: 4, ..c }),
+            ..config.clone()
+        };
+        let batch = |step| wider.batch_at(step);
+        assert_eq!([batch(0), batch(25), batch(49), batch(50)], [64, 16 * 50 / 30, 16, 16]);
+        assert!((0..100).all(|step| config.batch_at(step) == 16));
         let at_once = parse("length = '4..64'\n[curriculum]\nfrom = 8\nuntil = 0.0").unwrap();
         assert_eq!([at_once.lengths_at(0).to, at_once.lengths_at(1).to], [8, 64]);
     }
@@ -549,7 +587,9 @@ mod tests {
             ("[curriculum]\nfrom = 512\nuntil = 1.5", "curriculum.until"),
             ("[curriculum]\nfrom = 512\nuntil = 0.5\nshortest = 1", "curriculum.shortest"),
             ("[curriculum]\nfrom = 512\nuntil = 0.5\npower = 0", "curriculum.power"),
+            ("[curriculum]\nfrom = 512\nuntil = 0.5\nwiden = 0", "curriculum.widen"),
             ("[curriculum]\nfrom = 512", "until"),
+            ("optimizer = 'sgd'", "sgd"),
             ("[model]\nembedding_bound = 0", "embedding_bound must be positive"),
             ("[model]\nembedding_bound = 1e39", "fit an f32, not 1000"),
             ("[eval]\nuntil_perfect = 2", "eval.every"),

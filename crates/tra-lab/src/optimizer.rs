@@ -1,19 +1,35 @@
-//! AdamW with decoupled weight decay and clipping by the norm of the whole gradient.
+//! AdamW and Muon, both with decoupled weight decay, and clipping by the norm of the whole gradient.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use tra_kernels::muon;
 use tra_nn::Decoder;
 use tra_nn::checkpoint::HostTensor;
 use tra_nn::fused;
 
 const EPS: f64 = 1e-8;
 
-/// What AdamW does beside following the gradient.
+/// How parameters follow their gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// AdamW for all.
+    #[default]
+    AdamW,
+    /// Muon for the matrices of the blocks' linear layers, AdamW for the rest: embeddings, output, norms, biases.
+    Muon,
+}
+
+/// What an optimizer does beside following the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How slowly the first and the second moment follow the gradient.
+    /// How parameters follow their gradients.
+    pub method: Method,
+    /// How slowly AdamW's first and second moment follow the gradient.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
@@ -43,7 +59,7 @@ impl Summed {
     /// No gradient at all, as of a batch in which nothing is scored.
     pub fn zeros(decoder: &Decoder) -> Self {
         let device = decoder.device().inner();
-        Self(counts(decoder).into_iter().map(|n| Tensor::zeros([n], &device)).collect())
+        Self(parameters(decoder).into_iter().map(|(n, _)| Tensor::zeros([n], &device)).collect())
     }
 
     /// Adds the gradients of another backward pass.
@@ -64,20 +80,55 @@ impl Summed {
     }
 }
 
-/// The optimizer's memory: first and second moments of every parameter, flattened.
+/// What an optimizer knows of the gradients before, for one parameter, flattened.
 #[derive(Clone, Debug)]
-pub struct AdamW {
-    settings: Settings,
-    moments: Vec<[Tensor<1>; 2]>,
+enum Memory {
+    /// First and second moments.
+    AdamW([Tensor<1>; 2]),
+    Muon(Tensor<1>),
 }
 
-impl AdamW {
-    /// Fresh moments for a model.
+impl Memory {
+    /// In the order of their names in a checkpoint.
+    fn tensors(&self) -> &[Tensor<1>] {
+        match self {
+            Self::AdamW(moments) => moments,
+            Self::Muon(momentum) => std::slice::from_ref(momentum),
+        }
+    }
+}
+
+/// The optimizer, with its memory of every parameter.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    settings: Settings,
+    memory: Vec<Memory>,
+}
+
+impl Optimizer {
+    /// Without memory, for a model.
     pub fn new(decoder: &Decoder, settings: Settings) -> Self {
         let device = decoder.device().inner();
-        let counts = counts(decoder);
-        let zeros = |count: &usize| [(); 2].map(|()| Tensor::zeros([*count], &device));
-        Self { settings, moments: counts.iter().map(zeros).collect() }
+        let zeros = |_: &str, count: usize| Ok::<_, Infallible>(Tensor::zeros([count], &device));
+        let Ok(optimizer) = Self::with(decoder, settings, zeros);
+        optimizer
+    }
+
+    /// With the memory that `get` gives for a name and a number of elements.
+    fn with<E>(
+        decoder: &Decoder,
+        settings: Settings,
+        get: impl Fn(&str, usize) -> Result<Tensor<1>, E>,
+    ) -> Result<Self, E> {
+        let one = |(index, (count, matrix)): (usize, (usize, bool))| {
+            let first = get(&format!("{index:05}.first"), count)?;
+            Ok(match matrix && settings.method == Method::Muon {
+                true => Memory::Muon(first),
+                false => Memory::AdamW([first, get(&format!("{index:05}.second"), count)?]),
+            })
+        };
+        let memory = parameters(decoder).into_iter().enumerate().map(one);
+        Ok(Self { settings, memory: memory.collect::<Result<_, E>>()? })
     }
 
     /// One step, number `step` from 0. `scale` multiplies the gradient (clipping).
@@ -89,55 +140,59 @@ impl AdamW {
         lr: f64,
         step: u64,
     ) -> Decoder {
-        let Settings { betas: [beta1, beta2], weight_decay } = self.settings;
+        let Settings { betas: [beta1, beta2], weight_decay, .. } = self.settings;
         let t = i32::try_from(step + 1).unwrap_or(i32::MAX);
         decoder.map(&mut Update {
             betas: [beta1, beta2],
             decay: 1.0 - lr * weight_decay,
+            lr,
             rate: lr / (1.0 - beta1.powi(t)),
             second: (1.0 - beta2.powi(t)).sqrt(),
             scale,
-            moments: self.moments.iter_mut(),
+            memory: self.memory.iter_mut(),
             gradients: gradients.0.into_iter(),
         })
     }
 
-    /// The moments under names, for a checkpoint.
+    /// How many numbers it remembers.
+    pub fn size(&self) -> usize {
+        let tensors = self.memory.iter().flat_map(Memory::tensors);
+        tensors.map(|tensor| tensor.shape().num_elements()).sum()
+    }
+
+    /// Its memory under names, for a checkpoint.
     pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
         let host = |t: &Tensor<1>| {
             HostTensor::floats(t.dims(), t.to_data_as::<f32>().iter::<f32>().collect())
         };
-        let named = |(index, [m, v]): (usize, &[Tensor<1>; 2])| {
-            [(format!("{index:05}.first"), host(m)), (format!("{index:05}.second"), host(v))]
+        let named = |(index, memory): (usize, &Memory)| {
+            let names = ["first", "second"].map(|name| format!("{index:05}.{name}"));
+            let tensors: Vec<_> = memory.tensors().iter().map(host).collect();
+            names.into_iter().zip(tensors)
         };
-        self.moments.iter().enumerate().flat_map(named).collect()
+        self.memory.iter().enumerate().flat_map(named).collect()
     }
 
-    /// The moments from a checkpoint, or what is wrong with them.
+    /// With the memory of a checkpoint, or what is wrong with it.
     pub fn from_tensors(
         decoder: &Decoder,
         settings: Settings,
         tensors: &BTreeMap<String, HostTensor>,
     ) -> Result<Self, String> {
         let device = decoder.device().inner();
-        let read = |name: String, count: usize| {
-            let tensor = tensors.get(&name).filter(|t| t.shape == [count]);
+        let read = |name: &str, count: usize| {
+            let tensor = tensors.get(name).filter(|t| t.shape == [count]);
             let values = tensor
                 .and_then(HostTensor::as_floats)
                 .ok_or_else(|| format!("the optimizer's {name} is missing or of another size"))?;
             Ok::<_, String>(read_tensor(values, &device))
         };
-        let counts = counts(decoder);
-        if tensors.len() != 2 * counts.len() {
-            return Err("the optimizer's state is of another model".into());
+        let optimizer = Self::with(decoder, settings, read)?;
+        let expected: usize = optimizer.memory.iter().map(|memory| memory.tensors().len()).sum();
+        if tensors.len() != expected {
+            return Err("the optimizer's state is of another model or optimizer".into());
         }
-        let moments = counts.into_iter().enumerate().map(|(index, count)| {
-            Ok([
-                read(format!("{index:05}.first"), count)?,
-                read(format!("{index:05}.second"), count)?,
-            ])
-        });
-        Ok(Self { settings, moments: moments.collect::<Result<_, String>>()? })
+        Ok(optimizer)
     }
 }
 
@@ -145,40 +200,68 @@ fn read_tensor(values: &[f32], device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
-fn counts(decoder: &Decoder) -> Vec<usize> {
-    struct Count(Vec<usize>);
-    impl ModuleVisitor for Count {
+/// Of every parameter, how many numbers it has, and whether it is the matrix of a linear layer of a block.
+fn parameters(decoder: &Decoder) -> Vec<(usize, bool)> {
+    #[derive(Default)]
+    struct Collect {
+        place: Vec<(String, String)>,
+        found: Vec<(usize, bool)>,
+    }
+    impl ModuleVisitor for Collect {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.place.push((name.into(), container.into()));
+        }
+
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.place.pop();
+        }
+
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(param.lazy_shape().num_elements());
+            let in_block = self.place.first().is_some_and(|(name, _)| name == "layers");
+            let last = self.place.last();
+            let linear = last.is_some_and(|(name, of)| name == "weight" && of == "Struct:Linear");
+            self.found.push((param.lazy_shape().num_elements(), in_block && linear));
         }
     }
-    let mut count = Count(Vec::new());
-    decoder.visit(&mut count);
-    count.0
+    let mut collect = Collect::default();
+    decoder.visit(&mut collect);
+    collect.found
 }
 
 struct Update<'a> {
     betas: [f64; 2],
     decay: f64,
+    lr: f64,
     rate: f64,
     second: f64,
     scale: f64,
-    moments: std::slice::IterMut<'a, [Tensor<1>; 2]>,
+    memory: std::slice::IterMut<'a, Memory>,
     gradients: std::vec::IntoIter<Tensor<1>>,
 }
 
 impl ModuleMapper for Update<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (Some(moments), Some(gradient)) = (self.moments.next(), self.gradients.next()) else {
-            unreachable!("one gradient and two moments for every parameter");
+        let (Some(memory), Some(gradient)) = (self.memory.next(), self.gradients.next()) else {
+            unreachable!("one gradient and one memory for every parameter");
         };
         param.map(|value| {
             let device = value.device();
             let value = value.inner();
-            let new = if fused::usable(&value) && fused::usable(&gradient) {
-                fused::adamw(value, moments, gradient, self.numbers())
-            } else {
-                self.plain(value, moments, gradient)
+            let fused = fused::usable(&value) && fused::usable(&gradient);
+            let new = match memory {
+                Memory::AdamW(moments) if fused => {
+                    fused::adamw(value, moments, gradient, self.adamw_step())
+                }
+                Memory::AdamW(moments) => self.adamw(value, moments, gradient),
+                Memory::Muon(momentum) => {
+                    let shape = value.dims();
+                    let matrix = value.reshape([shape[0], shape[1]]);
+                    let new = match fused {
+                        true => fused::muon(matrix, momentum, gradient, self.muon_step()),
+                        false => self.muon(matrix, momentum, gradient),
+                    };
+                    new.reshape(shape)
+                }
             };
             match device.is_autodiff() {
                 true => Tensor::from_inner(new).require_grad(),
@@ -189,7 +272,7 @@ impl ModuleMapper for Update<'_> {
 }
 
 impl Update<'_> {
-    fn numbers(&self) -> fused::AdamWStep {
+    fn adamw_step(&self) -> fused::AdamWStep {
         fused::AdamWStep {
             betas: self.betas.map(|beta| beta as f32),
             scale: self.scale as f32,
@@ -200,7 +283,13 @@ impl Update<'_> {
         }
     }
 
-    fn plain<const D: usize>(
+    fn muon_step(&self) -> fused::MuonStep {
+        let [scale, decay, lr] = [self.scale, self.decay, self.lr].map(|x| x as f32);
+        fused::MuonStep { scale, decay, lr }
+    }
+
+    /// The same as the kernel, in tensor operations.
+    fn adamw<const D: usize>(
         &self,
         value: Tensor<D>,
         moments: &mut [Tensor<1>; 2],
@@ -216,6 +305,31 @@ impl Update<'_> {
         let shape = value.dims();
         value * self.decay - step.reshape(shape)
     }
+
+    /// The same as the kernel, in tensor operations.
+    fn muon(&self, value: Tensor<2>, momentum: &mut Tensor<1>, gradient: Tensor<1>) -> Tensor<2> {
+        let follow = f64::from(muon::MOMENTUM);
+        let gradient = gradient * (self.scale * (1.0 - follow));
+        let m = momentum.clone() * follow + gradient.clone();
+        *momentum = m.clone();
+        let [rows, columns] = value.dims();
+        let x = (m * follow + gradient).reshape([rows, columns]);
+        let mut x = if rows > columns { x.transpose() } else { x };
+        // Scaled first, so that no square leaves the range of the numbers. No gradient is no step.
+        let highest = x.clone().abs().max();
+        let zero = highest.clone().equal_elem(0.0);
+        x = x / highest.mask_fill(zero.clone(), 1.0).unsqueeze();
+        let norm = x.clone().square().sum().sqrt().mask_fill(zero, 1.0);
+        x = x / norm.unsqueeze();
+        let [a, b, c] = muon::COEFFICIENTS;
+        for _ in 0..muon::ITERATIONS {
+            let gram = x.clone().matmul(x.clone().transpose());
+            let p = gram.clone() * b + gram.clone().matmul(gram) * c;
+            x = x.clone() * a + p.matmul(x);
+        }
+        let x = if rows > columns { x.transpose() } else { x };
+        value * self.decay - x * muon::rate(rows, columns, self.lr)
+    }
 }
 
 #[cfg(test)]
@@ -224,7 +338,8 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::{DecoderConfig, Pass};
 
-    const SETTINGS: Settings = Settings { betas: [0.9, 0.999], weight_decay: 0.1 };
+    const SETTINGS: Settings =
+        Settings { method: Method::AdamW, betas: [0.9, 0.999], weight_decay: 0.1 };
 
     /// Against AdamW in plain f64 for one parameter over three steps.
     #[test]
@@ -235,7 +350,7 @@ mod tests {
         let values = |d: &Decoder| d.parameters()[name].as_floats().unwrap().to_vec();
         let mut expected: Vec<f64> = values(&decoder).iter().map(|x| f64::from(*x)).collect();
         let (mut m, mut v) = (vec![0.0; expected.len()], vec![0.0; expected.len()]);
-        let mut adam = AdamW::new(&decoder, SETTINGS);
+        let mut adam = Optimizer::new(&decoder, SETTINGS);
         for step in 0..3 {
             let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
             let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
@@ -262,14 +377,80 @@ mod tests {
     fn moments_come_back_to_the_bit_and_other_models_are_refused() {
         let device = Device::flex().autodiff();
         let decoder = DecoderConfig::new(5, 1, 8, 2).init_seeded(1, &device).unwrap();
-        let mut adam = AdamW::new(&decoder, SETTINGS);
+        let mut adam = Optimizer::new(&decoder, SETTINGS);
         let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
         let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
         let summed = Summed::take(&decoder, loss.backward());
         let decoder = adam.step(decoder, summed, 1.0, 0.01, 0);
         let tensors = adam.tensors();
-        assert_eq!(AdamW::from_tensors(&decoder, SETTINGS, &tensors).unwrap().tensors(), tensors);
+        assert_eq!(
+            Optimizer::from_tensors(&decoder, SETTINGS, &tensors).unwrap().tensors(),
+            tensors
+        );
         let other = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &device).unwrap();
-        assert!(AdamW::from_tensors(&other, SETTINGS, &tensors).is_err());
+        assert!(Optimizer::from_tensors(&other, SETTINGS, &tensors).is_err());
+    }
+
+    const MUON: Settings = Settings { method: Method::Muon, ..SETTINGS };
+
+    fn gradients_of(decoder: &Decoder) -> Gradients {
+        let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
+        decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum().backward()
+    }
+
+    /// The matrices of the blocks and nothing else, by kernel and by tensor operations alike.
+    #[test]
+    fn muon_turns_the_matrices_of_blocks_and_leaves_the_rest_to_adamw() {
+        let device = Device::flex().autodiff();
+        let before = DecoderConfig::new(5, 2, 8, 2).init_seeded(1, &device).unwrap();
+        let run = |settings| {
+            let (mut decoder, mut optimizer) = (before.clone(), Optimizer::new(&before, settings));
+            for step in 0..3 {
+                let summed = Summed::take(&decoder, gradients_of(&decoder));
+                decoder = optimizer.step(decoder, summed, 0.5, 0.01, step);
+            }
+            (decoder.parameters(), optimizer.size())
+        };
+        let (fused, size) = run(MUON);
+        let (plain, _) = fused::plain(|| run(MUON));
+        for (name, ours) in &fused {
+            let far = ours.as_floats().unwrap().iter().zip(plain[name].as_floats().unwrap());
+            let far = far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far < 1e-4, "{name}: {far}");
+        }
+        // After one step, before the rest has changed their gradients.
+        let after_one = |settings| {
+            let mut optimizer = Optimizer::new(&before, settings);
+            let summed = Summed::take(&before, gradients_of(&before));
+            optimizer.step(before.clone(), summed, 0.5, 0.01, 0).parameters()
+        };
+        let (ours, adamw) = (after_one(MUON), after_one(SETTINGS));
+        let other: Vec<_> = ours.keys().filter(|name| ours[*name] != adamw[*name]).collect();
+        let matrix = |name: &&String| name.starts_with("layers.") && name.ends_with(".weight");
+        let matrices: Vec<_> =
+            ours.keys().filter(matrix).filter(|name| ours[*name].shape.len() == 2).collect();
+        assert_eq!(other, matrices);
+        assert_eq!(matrices.len(), 2 * 7, "{matrices:?}");
+        let (all, once) = ours.iter().fold((0, 0), |(all, once), (name, tensor)| {
+            let count: usize = tensor.shape.iter().product();
+            (all + count, once + if matrices.contains(&name) { count } else { 0 })
+        });
+        assert_eq!(size, 2 * all - once, "one momentum for a matrix, two moments for the rest");
+    }
+
+    #[test]
+    fn memory_of_muon_comes_back_and_is_none_of_adamw() {
+        let device = Device::flex().autodiff();
+        let decoder = DecoderConfig::new(5, 1, 8, 2).init_seeded(1, &device).unwrap();
+        let mut muon = Optimizer::new(&decoder, MUON);
+        let summed = Summed::take(&decoder, gradients_of(&decoder));
+        let decoder = muon.step(decoder, summed, 1.0, 0.01, 0);
+        let tensors = muon.tensors();
+        let read = |settings| Optimizer::from_tensors(&decoder, settings, &tensors);
+        assert_eq!(read(MUON).unwrap().tensors(), tensors);
+        assert!(read(SETTINGS).unwrap_err().contains("missing"));
+        let adamw = Optimizer::new(&decoder, SETTINGS).tensors();
+        let wrong = Optimizer::from_tensors(&decoder, MUON, &adamw).unwrap_err();
+        assert!(wrong.contains("another model or optimizer"), "{wrong}");
     }
 }

@@ -10,7 +10,7 @@
 //!   report.html                     the page `tra report` makes
 //!   checkpoints/step-00000100/
 //!     model.safetensors             the model alone; PyTorch and `Decoder::load` read it
-//!     training.safetensors          optimizer moments; position of the run in the metadata
+//!     training.safetensors          the optimizer's memory; position of the run in the metadata
 //! ```
 //!
 //! Whatever is replaced is written beside, synced and renamed, so that a crash at any moment leaves
@@ -30,7 +30,7 @@ use tra_tasks::Task;
 
 use crate::config::{Override, RunConfig};
 use crate::error::LabError;
-use crate::optimizer::{AdamW, Settings};
+use crate::optimizer::{Optimizer, Settings};
 use crate::records::{Evaluation, Metric, Perplexity, PerplexityResult};
 
 const CONFIG: &str = "config.toml";
@@ -78,7 +78,7 @@ pub struct Checkpoint {
     /// The model.
     pub decoder: Decoder,
     /// The optimizer.
-    pub optimizer: AdamW,
+    pub optimizer: Optimizer,
     /// Where it stands.
     pub position: Position,
     /// All it takes to make the tokenizer again, where it learns from text.
@@ -440,7 +440,7 @@ impl RunDir {
             return Err(damaged("does not say where the run stands".into()));
         };
         let optimizer =
-            AdamW::from_tensors(&decoder, settings, &training.tensors).map_err(damaged)?;
+            Optimizer::from_tensors(&decoder, settings, &training.tensors).map_err(damaged)?;
         Ok(Checkpoint { decoder, optimizer, position, tokenizer })
     }
 }

@@ -16,7 +16,7 @@ use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
 use crate::eval::{Question, evaluate};
 use crate::loss::cross_entropy;
-use crate::optimizer::{AdamW, Summed};
+use crate::optimizer::{Optimizer, Summed};
 use crate::records::{Evaluation, EvaluationRecord, Metric, StepRecord};
 use crate::run_dir::{Checkpoint, Position, RunDir};
 use crate::schedule::learning_rate;
@@ -209,7 +209,7 @@ fn check_positions(config: &RunConfig, task: &dyn Task, decoder: &Decoder) -> Re
 
 fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
     let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
-    let optimizer = AdamW::new(&decoder, config.optimizer());
+    let optimizer = Optimizer::new(&decoder, config.optimizer());
     let position = Position { data: task.fingerprint(), ..Position::default() };
     Ok(Checkpoint { decoder, optimizer, position, tokenizer: task.tokenizer().map(Into::into) })
 }
@@ -219,7 +219,7 @@ fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpo
 pub struct Forecast {
     /// Numbers the model learns.
     pub parameters: usize,
-    /// Bytes of the weights, their gradients and the optimizer's two moments.
+    /// Bytes of the weights, their gradients and the optimizer's memory.
     pub state_bytes: u64,
     /// Tokens in a step.
     pub tokens_a_step: u64,
@@ -260,7 +260,7 @@ pub fn forecast(
     let parameters = shapes.values().map(|shape| shape.iter().product::<usize>()).sum();
     Ok(Forecast {
         parameters,
-        state_bytes: 16 * parameters as u64,
+        state_bytes: 4 * (2 * parameters + optimizer.size()) as u64,
         tokens_a_step: tokens / count,
         seconds_a_step: seconds / count as f64,
     })

@@ -25,9 +25,10 @@ use self::make::make;
 use crate::show;
 
 /// The experiments that are runs, in the order in which `all` makes them.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("flipflop", include_str!("../../../../configs/reproduce/flipflop.toml")),
     ("copy", include_str!("../../../../configs/reproduce/copy.toml")),
+    ("repeats", include_str!("../../../../configs/reproduce/repeats.toml")),
     ("rivals", include_str!("../../../../configs/reproduce/rivals.toml")),
     ("induct", include_str!("../../../../configs/reproduce/induct.toml")),
     ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
@@ -40,8 +41,8 @@ const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
 
 /// Repeat an experiment of the paper: train, test, table and plot
 ///
-/// flipflop, copy, rivals, induct, instruct, ablation, wikitext, timing, or all. Says how long it will
-/// take, and goes on where it was cut: what is trained and tested is not done again.
+/// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, or all. Says how long it
+/// will take, and goes on where it was cut: what is trained and tested is not done again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,7 +54,7 @@ Examples:
 
 The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
 pub struct Args {
-    /// flipflop, copy, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
+    /// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
     /// those in configs/reproduce
     name: String,
 

@@ -12,7 +12,7 @@
 //! | `attention.rs` | TRA, and dense attention with a bias |
 //! | `layers.rs` | RMS norm, linear, gated unit, dropout, rotation, entmax |
 //! | `loss.rs` | cross-entropy |
-//! | `update.rs` | the step of AdamW; it has no gradient and is no node |
+//! | `update.rs` | the steps of AdamW and Muon; they have no gradient and are no nodes |
 
 mod attention;
 mod flex;
@@ -30,7 +30,8 @@ pub(crate) use attention::{DenseBias, Kernel, bounds_of, dense, threshold_relati
 pub(crate) use layers::{drop, entmax, linear, normalise, rotate, swiglu};
 pub use loss::{NOT_SCORED, cross_entropy};
 pub use tra_kernels::adamw::Step as AdamWStep;
-pub use update::{adamw, sum_of_squares};
+pub use tra_kernels::muon::Step as MuonStep;
+pub use update::{adamw, muon, sum_of_squares};
 
 thread_local! {
     static PLAIN: Cell<bool> = const { Cell::new(false) };

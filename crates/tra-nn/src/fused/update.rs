@@ -4,6 +4,7 @@ use burn::backend::flex::{Flex, FlexTensor};
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use tra_kernels::adamw::{Step, step};
+use tra_kernels::muon;
 use tra_kernels::simd::Isa;
 
 use super::flex::numbers;
@@ -37,6 +38,26 @@ pub fn adamw<const D: usize>(
         &numbers(&gradient),
     );
     *moments = [first, second].map(Tensor::from_primitive::<Flex>);
+    Tensor::from_primitive::<Flex>(value)
+}
+
+/// Moves a matrix and its momentum by one step of Muon, as [`adamw`] does.
+///
+/// # Panics
+/// Unless all are [usable](super::usable).
+pub fn muon(
+    value: Tensor<2>,
+    momentum: &mut Tensor<1>,
+    gradient: Tensor<1>,
+    numbers_of_step: muon::Step,
+) -> Tensor<2> {
+    let (device, shape) = (value.device(), value.dims());
+    let gradient = primitive(gradient);
+    let mut value = owned(primitive(value));
+    let mut taken = owned(primitive(std::mem::replace(momentum, Tensor::empty([0], &device))));
+    let (to, memory) = (value.storage_mut::<f32>(), taken.storage_mut::<f32>());
+    muon::step(shape, numbers_of_step, to, memory, &numbers(&gradient));
+    *momentum = Tensor::from_primitive::<Flex>(taken);
     Tensor::from_primitive::<Flex>(value)
 }
 
