@@ -1,19 +1,22 @@
 //! The kept results are those of the experiments as they are now, and say what the front page says.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Experiment, Selection, Size};
 
-/// Experiments and where their results are kept.
-const KEPT: [(&str, &str); 6] = [
-    ("flipflop", "flipflop-2026-11-16/all-4-seeds"),
-    ("copy", "copy-2026-11-16"),
-    ("copy", "copy-leak-2026-11-16"),
-    ("induct", "induct-2026-11-16"),
-    ("instruct", "instruct-2026-11-16"),
-    ("ablation", "ablation-2026-11-16"),
+/// Experiments, where their results are kept, and on which tasks these are.
+const KEPT: [(&str, &str, &[&str]); 7] = [
+    ("flipflop", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
+    ("copy", "copy-2026-11-16", &["unique"]),
+    // Kept together, from when they were one experiment.
+    ("repeats", "copy-2026-11-16", &["256", "64", "26"]),
+    ("repeats", "repeats-2026-11-17", &["64"]),
+    ("induct", "induct-2026-11-16", &["induct"]),
+    ("instruct", "instruct-2026-11-16", &["unique", "256"]),
+    ("ablation", "ablation-2026-11-16", &["induct"]),
 ];
 
 fn root() -> PathBuf {
@@ -31,13 +34,17 @@ fn runs(folder: &str) -> Vec<Value> {
 /// Whoever gives the command gets the runs that are reported: every setting, every test.
 #[test]
 fn every_kept_run_is_one_of_its_experiment() {
-    for (name, folder) in KEPT {
+    let mut checked = BTreeSet::new();
+    for (name, folder, tasks) in KEPT {
         let path = root().join(format!("configs/reproduce/{name}.toml"));
         let experiment =
             Experiment::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
         let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
         let trials = experiment.trials(Size::Quick, &selection, Path::new("out")).unwrap();
-        for run in runs(folder) {
+        let here = |run: &Value| tasks.iter().any(|task| run["task"] == *task);
+        let all = runs(folder).into_iter().enumerate();
+        for (number, run) in all.filter(|(_, run)| here(run)) {
+            checked.insert((folder, number));
             let (task, model) = (run["task"].as_str().unwrap(), run["model"].as_str().unwrap());
             let settings: RunConfig = serde_json::from_value(run["settings"].clone()).unwrap();
             let what = format!("{name}: {task} {model}, seed {}", settings.seed);
@@ -59,6 +66,8 @@ fn every_kept_run_is_one_of_its_experiment() {
             }
         }
     }
+    let all = KEPT.iter().flat_map(|(_, folder, _)| (0..runs(folder).len()).map(|n| (*folder, n)));
+    assert_eq!(checked, all.collect(), "every run of a folder is one of an experiment");
 }
 
 /// Every mechanism, four seeds; of TRA all reads of all sequences, more than four million.

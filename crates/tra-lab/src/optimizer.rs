@@ -84,16 +84,16 @@ impl Summed {
 #[derive(Clone, Debug)]
 enum Memory {
     /// First and second moments.
-    AdamW([Tensor<1>; 2]),
-    Muon(Tensor<1>),
+    AdamW(Box<[Tensor<1>; 2]>),
+    Muon(Box<Tensor<1>>),
 }
 
 impl Memory {
     /// In the order of their names in a checkpoint.
     fn tensors(&self) -> &[Tensor<1>] {
         match self {
-            Self::AdamW(moments) => moments,
-            Self::Muon(momentum) => std::slice::from_ref(momentum),
+            Self::AdamW(moments) => moments.as_slice(),
+            Self::Muon(momentum) => std::slice::from_ref(momentum.as_ref()),
         }
     }
 }
@@ -123,8 +123,11 @@ impl Optimizer {
         let one = |(index, (count, matrix)): (usize, (usize, bool))| {
             let first = get(&format!("{index:05}.first"), count)?;
             Ok(match matrix && settings.method == Method::Muon {
-                true => Memory::Muon(first),
-                false => Memory::AdamW([first, get(&format!("{index:05}.second"), count)?]),
+                true => Memory::Muon(Box::new(first)),
+                false => {
+                    let second = get(&format!("{index:05}.second"), count)?;
+                    Memory::AdamW(Box::new([first, second]))
+                }
             })
         };
         let memory = parameters(decoder).into_iter().enumerate().map(one);

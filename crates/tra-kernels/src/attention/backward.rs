@@ -373,6 +373,8 @@ impl Tile<'_, '_> {
             let inverse_sum = S::load(self.inverse_sum.as_ptr().add(column));
             let mean = S::load(self.mean.as_ptr().add(column));
             let (zero, one, tiny) = (S::splat(0.0), S::splat(1.0), S::splat(TINY));
+            let empty = S::ge(zero, inverse_sum);
+            let leaks = TRA && leak > 0.0 && S::bits(empty) != 0;
             let (mut drow, mut any) = (zero, zero);
             for i in (0..n).rev() {
                 let (place, j) = (i * QUERIES + column, block.start + i);
@@ -387,18 +389,14 @@ impl Tile<'_, '_> {
                 drow = S::fma(da, if TRA { step.count } else { S::splat(1.0) }, drow);
                 any = S::add(any, weight);
                 let mut dscore = da;
-                if TRA && leak > 0.0 {
-                    // The weight it would have had beside those that stayed, at most 1; alone where none did.
-                    let logit = S::fma(walk.d, step.factor, step.logit);
-                    let none = S::ge(zero, inverse_sum);
-                    let share = S::exp(S::sub(logit, S::select(none, zero, shift)));
-                    let share = S::mul(share, S::select(none, one, inverse_sum));
+                if leaks {
+                    // Where nothing is kept the output is 0. A key that stayed would be the first that counts.
+                    let share = S::exp(S::fma(walk.d, step.factor, step.logit));
                     let share = S::select(S::gt(share, one), one, share);
-                    let left = S::mul(S::mul(share, S::sub(S::load(ds), mean)), step.factor);
+                    let left = S::mul(S::mul(share, S::load(ds)), step.factor);
                     let left = S::mul(left, S::splat(leak));
                     let left = S::select(S::gt(tiny, S::abs(left)), zero, left);
-                    let left = S::select(step.visible, left, zero);
-                    dscore = S::select(step.keep, da, left);
+                    dscore = S::select(S::and(empty, step.visible), left, da);
                     any = S::add(any, S::abs(dscore));
                 }
                 if steps {

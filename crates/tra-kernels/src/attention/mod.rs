@@ -90,8 +90,8 @@ pub enum Rule<'a> {
     Tra {
         /// Forget gate of each query before log-sigmoid: rows of one number.
         gate: Rows<'a>,
-        /// How much of the gradient it would have had, had it stayed, the score of a key that left
-        /// has: 0 as published. The output does not depend on it.
+        /// Of a query that keeps no key, how much of the gradient it would have, had it stayed, the score
+        /// of each has: 0 as published. The output does not depend on it.
         leak: f32,
     },
     /// All keys take part.

@@ -148,8 +148,8 @@ pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -
 
 /// The same for [`attend`].
 ///
-/// With a `leak` the score of a key that left has a gradient too, which is none of `out`: that share of what it would be had
-/// this one key stayed, with a weight of at most 1 beside the others. So a score can come back above the threshold.
+/// With a `leak` the scores of a query that keeps no key have a gradient too, which is none of `out`: that share of what it would be
+/// had this one key stayed, with the exponential of its logit for a weight, at most 1. So a score can come back above the threshold.
 pub fn attend_backward(
     head: Head,
     inputs: Inputs<'_>,
@@ -183,24 +183,14 @@ pub fn attend_backward(
             }
         }
         dgate[i] = dd * sigmoid(-inputs.gate[i]);
-        if leak == 0.0 {
+        if leak == 0.0 || f.keep[i * keys..][..keys].contains(&true) {
             continue;
         }
         let d = log_sigmoid(inputs.gate[i]);
-        let logit = |at: usize, count: u32| (f.score[at] + d * f64::from(count)) * factor(at);
-        // Of the kept keys; of none it is taken as 1.
-        let kept = (0..keys).map(|j| i * keys + j).filter(|at| f.keep[*at]);
-        let sum: f64 = kept.map(|at| logit(at, f.count[at]).exp()).sum();
-        let sum = if sum > 0.0 { sum } else { 1.0 };
-        let mut newer = 0;
-        for j in (0..=head.position(i)).rev() {
+        for j in 0..=head.position(i) {
             let at = i * keys + j;
-            if f.keep[at] {
-                newer += 1;
-                continue;
-            }
-            let p = (logit(at, newer + 1).exp() / sum).min(1.0);
-            let ds = leak * p * (dot(g, &inputs.v[j * dim..][..dim]) - mean) * factor(at);
+            let p = ((f.score[at] + d) * factor(at)).exp().min(1.0);
+            let ds = leak * p * dot(g, &inputs.v[j * dim..][..dim]) * factor(at);
             for t in 0..dim {
                 dq[i * dim + t] += ds * k[j * dim + t] * scale;
                 dk[j * dim + t] += ds * q[i * dim + t] * scale;

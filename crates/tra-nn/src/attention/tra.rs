@@ -2,8 +2,8 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
+use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{Bool, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
@@ -19,8 +19,8 @@ use crate::ops::{count_kept, masked_softmax, scores};
 pub struct TraConfig {
     /// Whether to stop reading where nothing can change any more.
     pub horizon: Horizon,
-    /// In training, how much of the gradient it would have had, had it stayed, the score of a key that left has, `0..=1`.
-    /// 0 is the published mechanism, in which nothing brings such a score back. What comes out does not depend on it.
+    /// In training, of a query that keeps no key, how much of the gradient it would have, had it stayed, the score of each has,
+    /// `0..=1`. 0 is the published mechanism, in which nothing brings such scores back. What comes out does not depend on it.
     #[serde(skip_serializing_if = "is_zero")]
     pub leak: f64,
 }
@@ -108,29 +108,16 @@ fn attend(
     if leak == 0.0 {
         return context.attend(scores + d * count, keep, v);
     }
-    let left = visible.bool_and(keep.clone().bool_not());
     let drop = |x| context.drop(x, DropoutPlacement::Logits);
-    let logits = drop(scores.clone() + d.clone() * count.clone());
-    // Had it stayed, it would count itself.
-    let stayed = drop(scores.clone().detach() + d.detach() * (count + 1.0)).detach();
-    let shares = would_be_shares(logits.clone().detach(), keep.clone(), stayed);
-    let shares = shares.mask_fill(left.bool_not(), 0.0) * leak;
+    let empty = keep.clone().int().sum_dim(3).equal_elem(0);
+    let alone = visible.bool_and(empty.expand(keep.dims()));
+    // Had it stayed, it would be the only one and count itself: the weight is that of its logit.
+    let logits = drop(scores.clone() + d.clone() * count);
+    let weight = drop(scores.clone().detach() + d.detach()).exp().clamp_max(1.0);
+    let share = weight.mask_fill(alone.bool_not(), 0.0) * leak;
     // Zero, and its gradient is that of the scores.
     let zero = drop(scores.clone());
-    let through = (zero.clone() - zero.detach()) * shares;
+    let through = (zero.clone() - zero.detach()) * share;
     let weights = masked_softmax(logits, keep.clone());
-    let out = context.weigh(weights, keep, v.clone());
-    let mean = through.clone().sum_dim(3) * out.clone().detach();
-    out + through.matmul(v.detach()) - mean
-}
-
-/// The weight that a key with the logit `stayed` would have beside those that stay, at most 1; alone, where none does.
-fn would_be_shares(logits: Tensor<4>, keep: Tensor<4, Bool>, stayed: Tensor<4>) -> Tensor<4> {
-    let out = keep.bool_not();
-    let highest = logits.clone().mask_fill(out.clone(), -1e30).max_dim(3);
-    let none = highest.clone().lower_elem(-1e29);
-    let highest = highest.mask_fill(none.clone(), 0.0);
-    let sum = (logits - highest.clone()).exp().mask_fill(out, 0.0).sum_dim(3);
-    let sum = sum.mask_fill(none, 1.0);
-    ((stayed - highest).exp() / sum).clamp_max(1.0)
+    context.weigh(weights, keep, v.clone()) + through.matmul(v.detach())
 }
