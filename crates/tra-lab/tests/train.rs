@@ -64,10 +64,13 @@ const FINAL: [&str; 4] = [
     "checkpoints/step-00000012/training.safetensors",
 ];
 
+/// The other optimizer, and batches that narrow.
+const MUON: &str = "optimizer=muon\ncurriculum.from=6\ncurriculum.until=0.7\ncurriculum.widen=3";
+
 #[test]
 fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
-    for attention in ["tra", "rope"] {
-        let config = config(&format!("model.attention.name={attention}\naccumulate=2"));
+    for settings in ["model.attention.name=tra", "model.attention.name=rope", MUON] {
+        let config = config(&format!("{settings}\naccumulate=2"));
         let folders = [1, 2, 2].map(|threads| {
             let folder = tempfile::tempdir().unwrap();
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -76,7 +79,7 @@ fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
         });
         for name in FINAL {
             let first = read(folders[0].path(), name);
-            assert!(folders.iter().all(|f| read(f.path(), name) == first), "{attention}: {name}");
+            assert!(folders.iter().all(|f| read(f.path(), name) == first), "{settings}: {name}");
         }
     }
 }
@@ -84,12 +87,18 @@ fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
 /// Stopped after any step and resumed, once or several times: the same files to the byte.
 #[test]
 fn a_resumed_run_is_the_run_that_was_never_interrupted() {
-    let config = config("");
+    let stops = [vec![1], vec![5], vec![8], vec![11], vec![2, 3, 7, 10]];
+    check_resumed("", &stops);
+    check_resumed(MUON, &stops[3..]);
+}
+
+fn check_resumed(settings: &str, stops: &[Vec<u64>]) {
+    let config = config(settings);
     let whole = tempfile::tempdir().unwrap();
     go(whole.path(), &config, 0).unwrap();
-    for stops in [vec![1], vec![5], vec![8], vec![11], vec![2, 3, 7, 10]] {
+    for stops in stops {
         let cut = tempfile::tempdir().unwrap();
-        for stop in &stops {
+        for stop in stops {
             let outcome = go(cut.path(), &config, *stop).unwrap();
             assert_eq!((outcome.end, outcome.position.step), (End::Interrupted, *stop));
         }
