@@ -157,7 +157,7 @@ mod tests {
         assert!(orthogonal([0, 3], Vec::new()).is_empty());
     }
 
-    /// What it is for: a direction of a thousandth of the largest moves as much as that one, nearly.
+    /// What it is for: a direction of a hundredth of the largest moves as much as that one, nearly.
     #[test]
     fn all_directions_come_out_alike() {
         let mut x = vec![0.0; 4 * 6];
