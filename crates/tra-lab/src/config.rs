@@ -331,7 +331,8 @@ impl RunConfig {
         }
         let config: Self = table.try_into().map_err(|e| match file {
             Some(path) => LabError::config(path, &e),
-            None => LabError::Setting(e.message().to_string()),
+            // Its second line says where: in `curriculum.widen`.
+            None => LabError::Setting(e.to_string().trim_end().replace('\n', " ")),
         })?;
         config.validate()?;
         Ok(config)
@@ -614,5 +615,8 @@ mod tests {
         let error =
             RunConfig::from_table(Table::new(), Vec::new(), &["lr".into()], None).unwrap_err();
         assert!(error.to_string().contains("path=value"));
+        let error = RunConfig::from_table(Table::new(), Vec::new(), &["steps=many".into()], None);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("steps") && error.lines().count() == 1, "{error}");
     }
 }
