@@ -302,7 +302,8 @@ pub fn results_table(results: &[EvalResult], measure: Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tra_lab::config::{Curriculum, Lengths};
+    use tra_lab::config::Lengths;
+    use tra_lab::curriculum::Curriculum;
 
     #[test]
     fn time_left_knows_that_sequences_grow() {

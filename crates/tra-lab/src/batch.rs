@@ -135,7 +135,8 @@ mod tests {
     use tra_nn::{DecoderConfig, Pass};
     use tra_tasks::TaskConfig;
 
-    use crate::config::{Curriculum, Lengths};
+    use crate::config::Lengths;
+    use crate::curriculum::Curriculum;
 
     fn source(accumulate: usize, batch: usize) -> Source {
         let task = TaskConfig::by_name("flipflop").unwrap();

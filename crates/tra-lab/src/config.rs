@@ -8,7 +8,8 @@ use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
 use tra_tasks::{Measure, Task, TaskConfig, TaskError};
 
-use crate::error::LabError;
+use crate::curriculum::Curriculum;
+use crate::error::{LabError, toml_reason};
 use crate::optimizer::{Method, Settings};
 
 /// The layout of run directories this program reads and writes.
@@ -87,51 +88,9 @@ impl Default for RunConfig {
     }
 }
 
-/// Shorter sequences first: the longest length drawn rises over the first steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Curriculum {
-    /// The longest length at the first step.
-    pub from: usize,
-    /// Share of the steps after which the longest length is that of `length`.
-    pub until: f64,
-    /// The shortest length drawn, as a share of the longest at that step, to the end; 0 draws the shortest of `length`
-    /// all the time.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub shortest: f64,
-    /// How it rises: with this power of the share of the steps. 1 is evenly; more stays longer with short sequences, which
-    /// are many for the time they take.
-    #[serde(default = "evenly", skip_serializing_if = "is_evenly")]
-    pub power: f64,
-    /// While sequences are shorter than at the end, a batch has more of them: as many times `batch` as the longest is shorter, at
-    /// most so many times. 1 has `batch` of them all the time.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub widen: usize,
-}
-
 /// Left out of files: those from before the setting say the same.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-fn is_zero(number: &f64) -> bool {
-    *number == 0.0
-}
-
-fn evenly() -> f64 {
-    1.0
-}
-
-fn one() -> usize {
-    1
-}
-
-fn is_one(number: &usize) -> bool {
-    *number == 1
-}
-
-fn is_evenly(power: &f64) -> bool {
-    *power == 1.0
 }
 
 /// What is tested during training.
@@ -295,7 +254,7 @@ impl RunConfig {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
                     .map_err(|source| LabError::io("cannot read", path, source))?;
-                text.parse::<Table>().map_err(|e| LabError::config(path, &e))?
+                text.parse::<Table>().map_err(|e| LabError::config(path, &text, &e))?
             }
         };
         Self::from_table(table, flags, set, file)
@@ -330,9 +289,8 @@ impl RunConfig {
             }
         }
         let config: Self = table.try_into().map_err(|e| match file {
-            Some(path) => LabError::config(path, &e),
-            // Its second line says where: in `curriculum.widen`.
-            None => LabError::Setting(e.to_string().trim_end().replace('\n', " ")),
+            Some(path) => LabError::config(path, "", &e),
+            None => LabError::Setting(toml_reason("", &e)),
         })?;
         config.validate()?;
         Ok(config)
@@ -361,12 +319,10 @@ impl RunConfig {
 
     /// Lengths of the training sequences of a step, from 0.
     pub fn lengths_at(&self, step: u64) -> Lengths {
-        let Lengths { from, to } = self.train_lengths();
-        let Some(curriculum) = self.curriculum else { return Lengths { from, to } };
-        let share = step as f64 / (curriculum.until * self.steps as f64).max(1.0);
-        let more = (to - curriculum.from) as f64 * share.min(1.0).powf(curriculum.power);
-        let to = curriculum.from + more as usize;
-        Lengths { from: from.max((curriculum.shortest * to as f64) as usize), to }
+        match self.curriculum {
+            Some(curriculum) => curriculum.lengths_at(step, self.steps, self.train_lengths()),
+            None => self.train_lengths(),
+        }
     }
 
     /// Sequences in one forward pass of step number `step` from 0.
@@ -410,8 +366,7 @@ impl RunConfig {
                 return wrong(format!("{name} must be at least 1"));
             }
         }
-        let positive = |x: f64| x > 0.0 && x.is_finite();
-        if !positive(self.lr) {
+        if !(self.lr > 0.0 && self.lr.is_finite()) {
             return wrong(format!("lr must be positive, not {}", self.lr));
         }
         if !(0.0..=1.0).contains(&self.warmup) {
@@ -425,30 +380,8 @@ impl RunConfig {
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
         }
-        if let Some(Curriculum { from, until, shortest, power, widen }) = self.curriculum {
-            let lengths = self.train_lengths();
-            if !(lengths.from..=lengths.to).contains(&from) {
-                return wrong(format!(
-                    "curriculum.from must be one of the lengths {lengths}, not {from}"
-                ));
-            }
-            if !(0.0..=1.0).contains(&until) {
-                return wrong(format!(
-                    "curriculum.until is a share of the steps, in 0..1, not {until}"
-                ));
-            }
-            // Below 1 there are two lengths at least: some tasks have even ones only.
-            if !(0.0..1.0).contains(&shortest) {
-                return wrong(format!(
-                    "curriculum.shortest is a share of the longest length below 1, not {shortest}"
-                ));
-            }
-            if !positive(power) {
-                return wrong(format!("curriculum.power must be positive and finite, not {power}"));
-            }
-            if !(1..=1000).contains(&widen) {
-                return wrong(format!("curriculum.widen must be 1 to 1000, not {widen}"));
-            }
+        if let Some(curriculum) = self.curriculum {
+            curriculum.validate(self.train_lengths()).map_err(LabError::Setting)?;
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
             return wrong("until_perfect needs evaluations in between: give eval.every".into());
@@ -538,34 +471,6 @@ mod tests {
         assert_eq!(parse(&text).unwrap(), config);
         assert_eq!(config.length, Some(Lengths { from: 1, to: 50 }));
         assert_eq!(parse("length = 512").unwrap().length, Some(Lengths { from: 512, to: 512 }));
-    }
-
-    #[test]
-    fn a_curriculum_begins_short_and_ends_at_all_lengths() {
-        let config = parse(
-            "steps = 100\nlength = '2..50'\n[curriculum]\nfrom = 10\nuntil = 0.5\n\
-             [task]\nname = 'copy'",
-        )
-        .unwrap();
-        let to = |step| config.lengths_at(step).to;
-        assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 30, 49, 50, 50]);
-        assert!((0..100).all(|step| config.lengths_at(step).from == 2 && to(step) <= to(step + 1)));
-        let slowly = RunConfig {
-            curriculum: config.curriculum.map(|c| Curriculum { power: 2.0, ..c }),
-            ..config.clone()
-        };
-        let to = |step| slowly.lengths_at(step).to;
-        assert_eq!([to(0), to(25), to(49), to(50), to(99)], [10, 20, 48, 50, 50]);
-        assert_eq!(parse("length = 512").unwrap().lengths_at(0).to, 512);
-        let wider = RunConfig {
-            curriculum: config.curriculum.map(|c| Curriculum { widen: 4, ..c }),
-            ..config.clone()
-        };
-        let batch = |step| wider.batch_at(step);
-        assert_eq!([batch(0), batch(25), batch(49), batch(50)], [64, 16 * 50 / 30, 16, 16]);
-        assert!((0..100).all(|step| config.batch_at(step) == 16));
-        let at_once = parse("length = '4..64'\n[curriculum]\nfrom = 8\nuntil = 0.0").unwrap();
-        assert_eq!([at_once.lengths_at(0).to, at_once.lengths_at(1).to], [8, 64]);
     }
 
     #[test]

@@ -61,9 +61,22 @@ impl LabError {
         Self::RunDir { path: path.into(), reason: reason.into() }
     }
 
-    pub(crate) fn config(path: &Path, error: &toml::de::Error) -> Self {
-        Self::Config { path: path.into(), reason: error.message().replace('\n', " ") }
+    /// `text` is what the file says, where the error is of reading it.
+    pub(crate) fn config(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        Self::Config { path: path.into(), reason: toml_reason(text, error) }
     }
+}
+
+/// What is wrong with a TOML text, in one line: the number of its line, or else the setting, and the cause.
+pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
+    let reason = match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => {
+            format!("line {}: {}", before.matches('\n').count() + 1, error.message())
+        }
+        // Its second line says where: in `curriculum.widen`.
+        None => error.to_string(),
+    };
+    reason.trim_end().replace('\n', " ")
 }
 
 fn hint(cause: &std::io::Error) -> &'static str {
@@ -71,5 +84,29 @@ fn hint(cause: &std::io::Error) -> &'static str {
         std::io::ErrorKind::StorageFull => " (free some space and resume; nothing written is lost)",
         std::io::ErrorKind::PermissionDenied => " (choose a folder you may write to)",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::RunConfig;
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.toml");
+        for (text, place) in [
+            ("steps = 9\n\nlr = ", "run.toml: line 3: "),
+            ("steps = 9\nsteps = 9", "line 2: duplicate key"),
+            (
+                "steps = 9\n[curriculum]\nfrom = 4\nuntil = 0.5\nwiden = 'x'",
+                "in `curriculum.widen`",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = RunConfig::read(Some(&path), Vec::new(), &[]).unwrap_err().to_string();
+            assert!(error.contains(place), "{text:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
     }
 }

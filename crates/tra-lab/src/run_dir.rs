@@ -158,7 +158,7 @@ impl RunDir {
     pub fn config_table(&self) -> Result<toml::Table, LabError> {
         let path = self.path.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(|e| LabError::io("cannot read", &path, e))?;
-        let table: toml::Table = text.parse().map_err(|e| LabError::config(&path, &e))?;
+        let table: toml::Table = text.parse().map_err(|e| LabError::config(&path, &text, &e))?;
         let version = table.get("version").and_then(toml::Value::as_integer);
         if version != Some(crate::config::VERSION.into()) {
             let found = version.map_or("no version".into(), |v| format!("version {v}"));

@@ -66,7 +66,7 @@ impl SweepConfig {
     pub fn read(path: &Path) -> Result<Self, LabError> {
         let text =
             std::fs::read_to_string(path).map_err(|e| LabError::io("cannot read", path, e))?;
-        toml::from_str(&text).map_err(|e| LabError::config(path, &e))
+        toml::from_str(&text).map_err(|e| LabError::config(path, &text, &e))
     }
 
     /// All runs, in a fixed order. Every one of them is checked before the first begins.

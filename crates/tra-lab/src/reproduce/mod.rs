@@ -192,7 +192,7 @@ pub struct Selection {
 impl Experiment {
     /// Understands a file.
     pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
-        toml::from_str(text).map_err(|e| LabError::config(path, &e))
+        toml::from_str(text).map_err(|e| LabError::config(path, text, &e))
     }
 
     /// The settings of a scale.
