@@ -58,7 +58,7 @@ pub struct Args {
     /// those in configs/reproduce
     name: String,
 
-    /// quick: one to four hours on two cores; paper: the paper's own sizes and steps
+    /// quick: one to two hours on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 
