@@ -288,7 +288,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
     ]);
     assert!(error.contains("no run has all"), "{error}");
     std::fs::write(at("bad.toml"), TINY.replace("steps = 30", "stepz = 30")).unwrap();
-    assert!(refused(&["reproduce", &at("bad.toml"), "--out", &at("a")]).contains("stepz"));
+    let error = refused(&["reproduce", &at("bad.toml"), "--out", &at("a")]);
+    assert!(error.contains("bad.toml: ") && error.contains("stepz"), "{error}");
     assert!(!folder.path().join("a").exists());
 }
 

@@ -58,7 +58,7 @@ pub struct Args {
     /// those in configs/reproduce
     name: String,
 
-    /// quick: one to two hours on two cores; paper: the paper's own sizes and steps
+    /// quick: an hour or two on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 
@@ -218,7 +218,8 @@ fn one(
         }
         None => None,
     };
-    let trials = experiment.trials(args.scale, &selection(args), out)?;
+    let trials = experiment.trials(args.scale, &selection(args), out);
+    let trials = trials.with_context(|| name.to_string())?;
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }
