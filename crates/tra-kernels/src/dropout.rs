@@ -31,6 +31,11 @@ impl Dropout {
         }
     }
 
+    /// The same with what stays multiplied by `factor` as well.
+    pub fn times(self, factor: f64) -> Self {
+        Self { scale: self.scale * factor as f32, ..self }
+    }
+
     /// An element is dropped when its hash is below this.
     pub(crate) fn threshold(&self) -> u32 {
         self.threshold

@@ -93,6 +93,10 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+fn is_one(sharpness: &f64) -> bool {
+    *sharpness == 1.0
+}
+
 /// What is tested during training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -133,6 +137,9 @@ pub struct ModelConfig {
     pub dropout: f64,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
+    /// The least that attention's logits are multiplied by in training.
+    #[serde(skip_serializing_if = "is_one")]
+    pub sharpness: f64,
     /// Whether the output takes the embedding's table in place of one of its own.
     pub tied: bool,
     /// Embeddings begin evenly in this range around 0.
@@ -150,6 +157,7 @@ impl Default for ModelConfig {
             heads: None,
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
+            sharpness: 1.0,
             tied: false,
             embedding_bound: EMBEDDING_BOUND,
             attention: AnyAttentionConfig::Tra(Default::default()),
@@ -172,6 +180,7 @@ impl ModelConfig {
         .with_attention(self.attention.clone())
         .with_dropout(self.dropout)
         .with_dropout_placement(self.dropout_placement)
+        .with_sharpness(self.sharpness)
         .with_tied(self.tied)
         .with_embedding_bound(self.embedding_bound);
         config.validate().map_err(tra_nn::Error::from)?;

@@ -36,10 +36,18 @@ impl Block {
         layer: usize,
         init: &WeightInit,
     ) -> Result<Self, Error> {
-        let DecoderConfig { width, heads, dropout, dropout_placement, norm_eps, .. } = *config;
+        let DecoderConfig { width, heads, dropout, dropout_placement, sharpness, norm_eps, .. } =
+            *config;
         let mechanism = config.attention.clone();
-        let attn =
-            AttentionLayerConfig { width, heads, mechanism, dropout, dropout_placement, layer };
+        let attn = AttentionLayerConfig {
+            width,
+            heads,
+            mechanism,
+            dropout,
+            dropout_placement,
+            sharpness,
+            layer,
+        };
         Ok(Self {
             ln1: RmsNorm::new(width, norm_eps, &init.scope("ln1")),
             attn: attn.init_with(&init.scope("attn"))?,

@@ -81,6 +81,10 @@ pub struct DecoderConfig {
     pub dropout: f64,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
+    /// In training every layer multiplies its logits, at every step, by a number drawn evenly from this to 1. A flatter softmax
+    /// is what a longer sequence makes: the right key must stand out further, or the others leave. 1 is as published.
+    #[serde(default = "as_sharp", skip_serializing_if = "is_as_sharp")]
+    pub sharpness: f64,
     /// Epsilon of the norms on the residual stream.
     pub norm_eps: f64,
     /// A token whose embedding is never trained, used for padding.
@@ -97,6 +101,14 @@ pub struct DecoderConfig {
 
 /// As published.
 pub const EMBEDDING_BOUND: f64 = 0.01;
+
+fn as_sharp() -> f64 {
+    1.0
+}
+
+fn is_as_sharp(sharpness: &f64) -> bool {
+    *sharpness == 1.0
+}
 
 fn embedding_bound() -> f64 {
     EMBEDDING_BOUND
@@ -117,6 +129,7 @@ impl DecoderConfig {
             attention: TraConfig::default().into(),
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
+            sharpness: 1.0,
             norm_eps: 1e-6,
             pad_index: Some(0),
             tied: false,
@@ -143,6 +156,11 @@ impl DecoderConfig {
     /// The same with attention dropping elsewhere.
     pub fn with_dropout_placement(self, dropout_placement: DropoutPlacement) -> Self {
         Self { dropout_placement, ..self }
+    }
+
+    /// The same with logits that training multiplies by a number from `sharpness` to 1.
+    pub fn with_sharpness(self, sharpness: f64) -> Self {
+        Self { sharpness, ..self }
     }
 
     /// The same for text: every token is trained, as none is padding.
@@ -183,7 +201,9 @@ impl DecoderConfig {
 
     /// Says what is wrong with the settings, if anything is.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let Self { vocab, layers, width, heads, dropout, norm_eps, embedding_bound, .. } = *self;
+        let Self {
+            vocab, layers, width, heads, dropout, sharpness, norm_eps, embedding_bound, ..
+        } = *self;
         let sizes = [("vocab", vocab), ("layers", layers), ("width", width), ("heads", heads)];
         if let Some((field, _)) = sizes.into_iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError::Zero { field });
@@ -193,6 +213,9 @@ impl DecoderConfig {
         }
         if !(0.0..1.0).contains(&dropout) {
             return Err(ConfigError::Dropout(dropout));
+        }
+        if !(sharpness > 0.0 && sharpness <= 1.0) {
+            return Err(ConfigError::Sharpness(sharpness));
         }
         if !(norm_eps > 0.0 && norm_eps.is_finite()) {
             return Err(ConfigError::NormEps(norm_eps));

@@ -26,11 +26,33 @@ pub(crate) struct AttentionDropout {
     pub(crate) rate: f64,
     pub(crate) placement: DropoutPlacement,
     pub(crate) stream: Stream,
+    /// The least that logits are multiplied by.
+    pub(crate) sharpness: f64,
 }
 
 impl AttentionDropout {
     pub(crate) fn apply(&self, x: Tensor<4>, at: DropoutPlacement) -> Tensor<4> {
-        if self.placement == at { drop(x, self.rate, Some(self.stream)) } else { x }
+        let x = if self.placement == at { drop(x, self.rate, Some(self.stream)) } else { x };
+        match self.factor() {
+            factor if at == DropoutPlacement::Logits && factor != 1.0 => x * factor,
+            _ => x,
+        }
+    }
+
+    /// What logits are multiplied by in this layer at this step: drawn evenly from `sharpness` to 1.
+    fn factor(&self) -> f64 {
+        let drawn = self.stream.fork_name("sharpness").uniform(0);
+        self.sharpness + (1.0 - self.sharpness) * drawn
+    }
+
+    /// The same as a kernel takes it, if there is anything to do to the logits; none where weights are dropped, which no kernel does.
+    pub(crate) fn on_logits(&self) -> Option<Option<Dropout>> {
+        let factor = self.factor();
+        match self.placement {
+            _ if self.rate == 0.0 && factor == 1.0 => Some(None),
+            DropoutPlacement::Weights if self.rate > 0.0 => None,
+            _ => Some(Some(Dropout::new(self.stream, self.rate).times(factor))),
+        }
     }
 }
 

@@ -48,6 +48,9 @@ pub enum ConfigError {
     /// A rate outside `0..1`.
     #[error("dropout must lie in 0..1, not {0}")]
     Dropout(f64),
+    /// A least factor of logits outside `0..=1`, or 0.
+    #[error("sharpness must be above 0 and at most 1, not {0}")]
+    Sharpness(f64),
     /// An epsilon that is not positive and finite.
     #[error("norm_eps must be positive, not {0}")]
     NormEps(f64),

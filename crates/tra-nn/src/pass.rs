@@ -78,7 +78,12 @@ impl<'a> LayerPass<'a> {
     pub fn context(self, rate: f64, placement: DropoutPlacement) -> Context<'a> {
         Context {
             cache: self.cache,
-            dropout: self.dropout.map(|stream| AttentionDropout { rate, placement, stream }),
+            dropout: self.dropout.map(|stream| AttentionDropout {
+                rate,
+                placement,
+                stream,
+                sharpness: 1.0,
+            }),
             probe: self.probe,
         }
     }

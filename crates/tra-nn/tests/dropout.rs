@@ -29,6 +29,33 @@ fn the_same_seed_and_step_drop_the_same_and_others_do_not() {
     }
 }
 
+/// In training alone, with dropout or without, wherever that drops, and another in every layer and at every step.
+#[test]
+fn sharpness_scales_the_logits_of_training() {
+    for attention in mechanisms() {
+        let config = DecoderConfig::new(9, 2, 12, 2).with_attention(attention).with_dropout(0.0);
+        let flat = config.clone().with_sharpness(0.2);
+        let first = logits(&flat, Pass::train(1, 10));
+        assert_eq!(first, logits(&flat, Pass::train(1, 10)));
+        assert_ne!(first, logits(&flat, Pass::train(1, 11)), "{:?}", flat.attention);
+        assert_ne!(first, logits(&config, Pass::train(1, 10)));
+        assert_eq!(logits(&flat, Pass::eval()), logits(&config, Pass::eval()));
+        let weights = flat.clone().with_dropout_placement(DropoutPlacement::Weights);
+        assert_eq!(first, logits(&weights, Pass::train(1, 10)));
+        let both = weights.with_dropout(0.2);
+        assert_ne!(logits(&both, Pass::train(1, 10)), first);
+        assert_ne!(
+            logits(&both, Pass::train(1, 10)),
+            logits(&both.clone().with_sharpness(1.0), Pass::train(1, 10))
+        );
+    }
+    for wrong in [0.0, -0.5, 1.5, f64::NAN] {
+        let wrong = DecoderConfig::new(9, 2, 12, 2).with_sharpness(wrong).init(&Device::flex());
+        let message = wrong.unwrap_err().to_string();
+        assert!(message.starts_with("sharpness must be above 0 and at most 1, not "), "{message}");
+    }
+}
+
 #[test]
 fn one_thread_or_two_make_no_difference() {
     let config = DecoderConfig::new(9, 2, 12, 2).with_dropout(0.2);

@@ -67,7 +67,8 @@ fn every_mechanism_agrees_with_its_plain_composition() {
                 Err(_) => DecoderConfig { width: 4, heads: 4, ..config },
             };
             check(config.clone().with_dropout(0.0), length, Pass::eval);
-            check(config.with_dropout(0.2), length, || Pass::train(3, 4));
+            check(config.clone().with_dropout(0.2), length, || Pass::train(3, 4));
+            check(config.with_dropout(0.2).with_sharpness(0.3), length, || Pass::train(3, 4));
         }
     }
 }

@@ -378,7 +378,9 @@ impl Tile<'_, '_> {
             let unread = S::splat(start as f32);
             let (highest, times) = if TRA {
                 let next = S::add(S::load(counted.as_ptr().add(column)), S::splat(1.0));
-                let series = S::load(series.as_ptr().add(column));
+                // A flatter softmax falls off more slowly: see `horizon.rs`.
+                let flatter = S::splat((1.0 / scale).max(1.0));
+                let series = S::mul(S::load(series.as_ptr().add(column)), flatter);
                 (S::fma(d, next, b), S::select(S::gt(unread, series), series, unread))
             } else {
                 let newest = S::splat(bias.of(self.at, start - 1, self.lanes.first));

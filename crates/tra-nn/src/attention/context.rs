@@ -2,8 +2,6 @@
 
 use burn::tensor::{Bool, Tensor};
 
-use tra_kernels::dropout::Dropout;
-
 use super::Horizon;
 use crate::cache::LayerCache;
 use crate::dropout::{AttentionDropout, DropoutPlacement};
@@ -23,16 +21,19 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The same with logits that training multiplies by a number from `lowest` to 1, drawn anew for every layer and step.
+    pub fn with_sharpness(mut self, lowest: f64) -> Self {
+        if let Some(dropout) = &mut self.dropout {
+            dropout.sharpness = lowest;
+        }
+        self
+    }
+
     /// How to run the fused kernel, if there is one for tensors like `q` and for all that surrounds
     /// the mechanism: not under observation, which needs the matrices that the kernel never makes,
     /// and not with dropout on the weights. Ask after [`extend`](Self::extend).
     pub(crate) fn kernel(&self, q: &Tensor<4>, horizon: Horizon) -> Option<Kernel> {
-        let on_logits = |dropout: &AttentionDropout| match dropout.placement {
-            _ if dropout.rate == 0.0 => Some(None),
-            DropoutPlacement::Logits => Some(Some(Dropout::new(dropout.stream, dropout.rate))),
-            DropoutPlacement::Weights => None,
-        };
-        let dropout = self.dropout.as_ref().map_or(Some(None), on_logits)?;
+        let dropout = self.dropout.as_ref().map_or(Some(None), AttentionDropout::on_logits)?;
         if self.probe.is_some() || !fused::usable(q) {
             return None;
         }

@@ -27,6 +27,8 @@ pub struct AttentionLayerConfig<C> {
     pub dropout: f64,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
+    /// The least that logits are multiplied by in training: see [`DecoderConfig::sharpness`](crate::DecoderConfig::sharpness).
+    pub sharpness: f64,
     /// Which layer of the model it is, from 0: `differential` begins elsewhere in every layer.
     pub layer: usize,
 }
@@ -40,6 +42,7 @@ impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
             mechanism: C::default(),
             dropout: 0.01,
             dropout_placement: DropoutPlacement::Logits,
+            sharpness: 1.0,
             layer: 0,
         }
     }
@@ -65,11 +68,12 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
             qk_norm: self.mechanism.qk_norm(),
             dropout: self.dropout,
             dropout_placement: self.dropout_placement,
+            sharpness: self.sharpness,
         })
     }
 
     fn sizes(&self) -> Result<HeadSizes, ConfigError> {
-        let Self { width, heads, dropout, layer, .. } = *self;
+        let Self { width, heads, dropout, sharpness, layer, .. } = *self;
         for (field, value) in [("width", width), ("heads", heads)] {
             if value == 0 {
                 return Err(ConfigError::Zero { field });
@@ -80,6 +84,9 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
         }
         if !(0.0..1.0).contains(&dropout) {
             return Err(ConfigError::Dropout(dropout));
+        }
+        if !(sharpness > 0.0 && sharpness <= 1.0) {
+            return Err(ConfigError::Sharpness(sharpness));
         }
         let sizes = HeadSizes { width, heads, head_dim: width / heads, layer };
         self.mechanism.validate(sizes)?;
@@ -107,6 +114,7 @@ pub struct AttentionLayer<A> {
     dropout: f64,
     #[module(skip)]
     dropout_placement: DropoutPlacement,
+    sharpness: f64,
 }
 
 impl<A: Attention> AttentionLayer<A> {
@@ -128,6 +136,7 @@ impl<A: Attention> AttentionLayer<A> {
             hidden: x.clone(),
         };
         let context = pass.context(self.dropout, self.dropout_placement);
+        let context = context.with_sharpness(self.sharpness);
         let out = self.mechanism.forward(heads, context);
         linear(&self.c_out, out.swap_dims(1, 2).reshape([batch, length, width]))
     }
