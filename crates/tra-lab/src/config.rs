@@ -135,6 +135,9 @@ pub struct ModelConfig {
     pub heads: Option<usize>,
     /// Rate of dropout.
     pub dropout: f64,
+    /// Rate of dropout on the embedding, where it is not `dropout`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_dropout: Option<f64>,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
     /// The least that attention's logits are multiplied by in training.
@@ -156,6 +159,7 @@ impl Default for ModelConfig {
             width: None,
             heads: None,
             dropout: 0.01,
+            embedding_dropout: None,
             dropout_placement: DropoutPlacement::Logits,
             sharpness: 1.0,
             tied: false,
@@ -179,6 +183,7 @@ impl ModelConfig {
         )
         .with_attention(self.attention.clone())
         .with_dropout(self.dropout)
+        .with_embedding_dropout(self.embedding_dropout)
         .with_dropout_placement(self.dropout_placement)
         .with_sharpness(self.sharpness)
         .with_tied(self.tied)

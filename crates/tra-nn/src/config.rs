@@ -79,6 +79,10 @@ pub struct DecoderConfig {
     pub attention: AnyAttentionConfig,
     /// Rate of dropout in training: on the embedding, in attention, in the feed-forward part.
     pub dropout: f64,
+    /// Rate of dropout on the embedding, where it is not to be `dropout` as published. More of it makes every token look another
+    /// way each time, so that what heads learn of a kind of token holds for each of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_dropout: Option<f64>,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
     /// In training every layer multiplies its logits, at every step, by a number drawn evenly from this to 1. A flatter softmax
@@ -128,6 +132,7 @@ impl DecoderConfig {
             heads,
             attention: TraConfig::default().into(),
             dropout: 0.01,
+            embedding_dropout: None,
             dropout_placement: DropoutPlacement::Logits,
             sharpness: 1.0,
             norm_eps: 1e-6,
@@ -151,6 +156,11 @@ impl DecoderConfig {
     /// The same with another rate of dropout.
     pub fn with_dropout(self, dropout: f64) -> Self {
         Self { dropout, ..self }
+    }
+
+    /// The same with a rate of dropout for the embedding alone; none is that of the rest.
+    pub fn with_embedding_dropout(self, embedding_dropout: Option<f64>) -> Self {
+        Self { embedding_dropout, ..self }
     }
 
     /// The same with attention dropping elsewhere.
@@ -213,6 +223,9 @@ impl DecoderConfig {
         }
         if !(0.0..1.0).contains(&dropout) {
             return Err(ConfigError::Dropout(dropout));
+        }
+        if let Some(rate) = self.embedding_dropout.filter(|rate| !(0.0..1.0).contains(rate)) {
+            return Err(ConfigError::EmbeddingDropout(rate));
         }
         if !(sharpness > 0.0 && sharpness <= 1.0) {
             return Err(ConfigError::Sharpness(sharpness));

@@ -126,7 +126,7 @@ impl Decoder {
     /// them at some positions only selects these first.
     pub fn hidden(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
         let [batch, length] = tokens.dims();
-        let DecoderConfig { width, dropout, .. } = self.config;
+        let DecoderConfig { width, dropout, embedding_dropout, .. } = self.config;
         if batch == 0 || length == 0 {
             return Tensor::zeros([batch, length, width], &self.device());
         }
@@ -138,7 +138,8 @@ impl Decoder {
             Some(position) => position.add(self.embed(tokens), past),
             None => self.embed(tokens),
         };
-        let x = drop(x, dropout, stream.map(|s| s.fork_name("embedding")));
+        let rate = embedding_dropout.unwrap_or(dropout);
+        let x = drop(x, rate, stream.map(|s| s.fork_name("embedding")));
         let x = (0..).zip(&self.layers).zip(caches.zip(probes)).fold(
             x,
             |x, ((index, layer), (cache, probe))| {

@@ -48,6 +48,9 @@ pub enum ConfigError {
     /// A rate outside `0..1`.
     #[error("dropout must lie in 0..1, not {0}")]
     Dropout(f64),
+    /// A rate for the embedding outside `0..1`.
+    #[error("embedding_dropout must lie in 0..1, not {0}")]
+    EmbeddingDropout(f64),
     /// A least factor of logits outside `0..=1`, or 0.
     #[error("sharpness must be above 0 and at most 1, not {0}")]
     Sharpness(f64),

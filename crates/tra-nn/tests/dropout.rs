@@ -29,6 +29,24 @@ fn the_same_seed_and_step_drop_the_same_and_others_do_not() {
     }
 }
 
+/// In training alone; the rate of the rest is that of the embedding too unless it has one of its own.
+#[test]
+fn the_embedding_may_have_a_rate_of_its_own() {
+    let config = DecoderConfig::new(9, 2, 12, 2).with_dropout(0.2);
+    let train = |rate| logits(&config.clone().with_embedding_dropout(rate), Pass::train(1, 10));
+    assert_eq!(train(None), train(Some(0.2)));
+    assert_ne!(train(None), train(Some(0.4)));
+    assert_ne!(train(None), train(Some(0.0)));
+    let of_it_alone = config.clone().with_dropout(0.0).with_embedding_dropout(Some(0.2));
+    assert_ne!(logits(&of_it_alone, Pass::train(1, 10)), logits(&of_it_alone, Pass::eval()));
+    assert_eq!(logits(&of_it_alone, Pass::eval()), logits(&config, Pass::eval()));
+    for wrong in [1.0, -0.1, f64::NAN] {
+        let wrong = config.clone().with_embedding_dropout(Some(wrong)).init(&Device::flex());
+        let message = wrong.unwrap_err().to_string();
+        assert!(message.starts_with("embedding_dropout must lie in 0..1, not "), "{message}");
+    }
+}
+
 /// In training alone, with dropout or without, wherever that drops, and another in every layer and at every step.
 #[test]
 fn sharpness_scales_the_logits_of_training() {
