@@ -79,8 +79,8 @@ pub struct DecoderConfig {
     pub attention: AnyAttentionConfig,
     /// Rate of dropout in training: on the embedding, in attention, in the feed-forward part.
     pub dropout: f64,
-    /// Rate of dropout on the embedding, where it is not to be `dropout` as published. More of it makes every token look another
-    /// way each time, so that what heads learn of a kind of token holds for each of them.
+    /// Rate of dropout on the embedding, where it is not to be `dropout` as published. More of
+    /// it, 0.1, carries copies to longer strings (docs/strings.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding_dropout: Option<f64>,
     /// Where attention drops.
