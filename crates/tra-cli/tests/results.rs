@@ -8,8 +8,9 @@ use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Experiment, Selection, Size};
 
 /// Experiments, where their results are kept, and on which tasks these are.
-const KEPT: [(&str, &str, &[&str]); 6] = [
+const KEPT: [(&str, &str, &[&str]); 7] = [
     ("flipflop", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
+    ("flipflop", "flipflop-2026-11-17", &["flipflop"]),
     ("copy", "copy-2026-11-17", &["unique"]),
     // From when it was one experiment with `copy`.
     ("repeats", "copy-2026-11-16", &["256", "64", "26"]),
