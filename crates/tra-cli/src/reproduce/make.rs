@@ -64,22 +64,28 @@ fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bo
     if left.is_empty() {
         return Ok(true);
     }
+    let one_is_free = || -> Result<bool> {
+        for index in left {
+            if RunDir::claim(&trials[*index].cell.path)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    // Others may have finished since this process came to their runs: then there is nothing to wait for.
+    if one_is_free()? {
+        return Ok(true);
+    }
     let runs = plural(left.len(), "run");
     show::say(&format!("waiting for another process to finish {runs}"));
     let spinner = show::spinner("waiting".into());
     let mut free = false;
-    while !free {
-        if interrupted.load(Ordering::SeqCst) {
-            spinner.finish_and_clear();
-            return Ok(false);
-        }
+    while !free && !interrupted.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(200));
-        for index in left {
-            free |= RunDir::claim(&trials[*index].cell.path)?.is_some();
-        }
+        free = one_is_free()?;
     }
     spinner.finish_and_clear();
-    Ok(true)
+    Ok(free)
 }
 
 /// Tests one run under a spinner; where there is no terminal, with a line for each test.
