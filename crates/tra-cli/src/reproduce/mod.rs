@@ -58,7 +58,7 @@ pub struct Args {
     /// those in configs/reproduce
     name: String,
 
-    /// quick: an hour or two on two cores; paper: the paper's own sizes and steps
+    /// quick: an hour or so on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
     scale: Size,
 

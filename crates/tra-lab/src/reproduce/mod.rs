@@ -38,7 +38,7 @@ pub struct Experiment {
     /// What they learn.
     #[serde(rename = "task")]
     pub tasks: Vec<TaskEntry>,
-    /// What two cores do in an hour or two.
+    /// What two cores do in an hour or so.
     pub quick: Scale,
     /// The paper's own sizes, steps and batch.
     pub paper: Scale,
@@ -139,7 +139,7 @@ pub struct Test {
 /// Which of the two scales.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// An hour or two on two cores.
+    /// An hour or so on two cores.
     #[default]
     Quick,
     /// The paper's own.
