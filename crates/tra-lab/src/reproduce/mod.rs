@@ -215,8 +215,12 @@ impl Experiment {
         let given = !selection.seeds.is_empty();
         let own = &self.scale(size).seeds;
         let seeds = [&selection.seeds, own, &self.seeds].into_iter().find(|list| !list.is_empty());
-        let mut trials = Vec::new();
+        let (mut trials, mut seen) = (Vec::new(), BTreeSet::new());
         for seed in seeds.into_iter().flatten() {
+            // One that is listed twice is still one run, and one row of a mean.
+            if !seen.insert(*seed) {
+                continue;
+            }
             // Seeds that were asked for take the place of every list of the file.
             let all = given || size == Size::Paper;
             let with = |own: &[u64]| all || own.is_empty() || own.contains(seed);
@@ -409,6 +413,8 @@ steps = 50
         assert_eq!((first.tests[0].seed, trials[2].tests[0].seed), (1, 2));
         let some = Selection { models: vec!["tra".into()], seeds: vec![7], ..Default::default() };
         assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
+        let twice = Selection { seeds: vec![7, 7], ..some.clone() };
+        assert_eq!(all(&twice).unwrap().len(), 2, "a seed listed twice is one run");
         let paper = file.trials(Size::Paper, &some, Path::new("o")).unwrap();
         assert_eq!(paper[0].cell.config.steps, 50);
         let paper = file.trials(Size::Paper, &Selection::default(), Path::new("o")).unwrap();
