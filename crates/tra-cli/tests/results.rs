@@ -8,12 +8,13 @@ use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Experiment, Selection, Size};
 
 /// Experiments, where their results are kept, and on which tasks these are.
-const KEPT: [(&str, &str, &[&str]); 7] = [
+const KEPT: [(&str, &str, &[&str]); 8] = [
     ("flipflop", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
     ("flipflop", "flipflop-2026-11-17", &["flipflop"]),
     ("copy", "copy-2026-11-17", &["unique"]),
     // From when it was one experiment with `copy`.
     ("repeats", "copy-2026-11-16", &["256", "64", "26"]),
+    ("rivals", "rivals-2026-11-17", &["unique"]),
     ("induct", "induct-2026-11-17", &["induct"]),
     ("instruct", "instruct-2026-11-17", &["unique"]),
     ("ablation", "ablation-2026-11-16", &["induct"]),
