@@ -7,17 +7,27 @@ use serde_json::Value;
 use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Experiment, Selection, Size};
 
-/// Experiments, where their results are kept, and on which tasks these are.
-const KEPT: [(&str, &str, &[&str]); 8] = [
-    ("flipflop", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
-    ("flipflop", "flipflop-2026-11-17", &["flipflop"]),
-    ("copy", "copy-2026-11-17", &["unique"]),
+/// Files of experiments, where their results are kept, and on which tasks these are.
+const KEPT: [(&str, &str, &[&str]); 10] = [
+    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
+    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-17", &["flipflop"]),
+    (
+        "docs/results/flipflop-longer-2026-11-17/flipflop-800-steps.toml",
+        "flipflop-longer-2026-11-17/flipflop-800-steps",
+        &["flipflop"],
+    ),
+    (
+        "docs/results/flipflop-longer-2026-11-17/muon-400-steps.toml",
+        "flipflop-longer-2026-11-17/muon-400-steps",
+        &["flipflop"],
+    ),
+    ("configs/reproduce/copy.toml", "copy-2026-11-17", &["unique"]),
     // From when it was one experiment with `copy`.
-    ("repeats", "copy-2026-11-16", &["256", "64", "26"]),
-    ("rivals", "rivals-2026-11-17", &["unique"]),
-    ("induct", "induct-2026-11-17", &["induct"]),
-    ("instruct", "instruct-2026-11-17", &["unique"]),
-    ("ablation", "ablation-2026-11-16", &["induct"]),
+    ("configs/reproduce/repeats.toml", "copy-2026-11-16", &["256", "64", "26"]),
+    ("configs/reproduce/rivals.toml", "rivals-2026-11-17", &["unique"]),
+    ("configs/reproduce/induct.toml", "induct-2026-11-17", &["induct"]),
+    ("configs/reproduce/instruct.toml", "instruct-2026-11-17", &["unique"]),
+    ("configs/reproduce/ablation.toml", "ablation-2026-11-16", &["induct"]),
 ];
 
 /// Runs with settings that were those of their experiment once, kept for what is said of them.
@@ -40,7 +50,7 @@ fn runs(folder: &str) -> Vec<Value> {
 fn every_kept_run_is_one_of_its_experiment() {
     let mut checked = BTreeSet::new();
     for (name, folder, tasks) in KEPT {
-        let path = root().join(format!("configs/reproduce/{name}.toml"));
+        let path = root().join(name);
         let experiment =
             Experiment::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
         let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
