@@ -1,0 +1,279 @@
+//! How the workspace writes files: whole or not at all.
+//!
+//! Every file of a run, of a cache and of a download is written through this crate. It has two
+//! reasons to exist: a crash at any moment leaves the old file or the new one, and a test can make
+//! any single operation fail ([`fault`]).
+//!
+//! ```
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("config.toml");
+//! tra_disk::write_atomically(&path, b"steps = 7\n")?;
+//! assert_eq!(std::fs::read(&path)?, b"steps = 7\n");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod checksum;
+pub mod fault;
+mod lock;
+
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+pub use checksum::Checksum;
+pub use lock::Lock;
+
+use fault::Verdict;
+
+/// How the name of an unfinished file ends; it begins with a dot and the name of the finished one.
+const PARTIAL: &str = ".partial";
+
+/// Replaces a file: writes beside it under a name of its own, syncs, renames, syncs the folder.
+///
+/// Two processes may replace the same file at the same time; the later rename wins, and neither
+/// sees half of the other's.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes)?;
+    file.commit()
+}
+
+/// A file that appears under its name only when it is committed. Dropped before that, it leaves
+/// nothing behind.
+#[derive(Debug)]
+pub struct AtomicFile {
+    file: File,
+    path: PathBuf,
+    beside: PathBuf,
+    committed: bool,
+}
+
+impl AtomicFile {
+    /// Begins a file that is to stand at `path`.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let beside = beside(path)?;
+        fault::check(&beside)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+        Ok(Self { file, path: path.into(), beside, committed: false })
+    }
+
+    /// Puts the file in its place.
+    pub fn commit(mut self) -> io::Result<()> {
+        fault::check(&self.beside)?;
+        self.file.sync_all()?;
+        rename(&self.beside, &self.path)?;
+        self.committed = true;
+        sync_folder(parent(&self.path))
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match fault::write(&self.beside, bytes.len()) {
+            Verdict::Proceed => self.file.write(bytes),
+            Verdict::Fail(error) => Err(error),
+            Verdict::Short(count, error) => {
+                self.file.write_all(&bytes[..count])?;
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for AtomicFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Best effort: a leftover costs space only, and `remove_partial` finds it.
+            let _ = remove_file(&self.beside);
+        }
+    }
+}
+
+/// A name beside `path` that no other process or thread uses.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
+    // Two hosts may share a folder, so a process number is not enough; these keys are random.
+    let unique = RandomState::new().build_hasher().finish();
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{unique:016x}{PARTIAL}"));
+    Ok(path.with_file_name(hidden))
+}
+
+/// Removes what killed processes left of an unfinished `path`. Call it only while nobody else can be
+/// writing that file.
+pub fn remove_partial(path: &Path) {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
+    let start = format!(".{name}.");
+    for entry in fs::read_dir(parent(path)).into_iter().flatten().flatten() {
+        let found = entry.file_name();
+        let is_ours = found
+            .to_str()
+            .is_some_and(|found| found.starts_with(&start) && found.ends_with(PARTIAL));
+        if is_ours {
+            let _ = remove_file(&entry.path());
+        }
+    }
+}
+
+/// Appends to a file, which is made if it is not there. Not synced: see [`sync_file`].
+pub fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fault::check(path)?;
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    match fault::write(path, bytes.len()) {
+        Verdict::Proceed => file.write_all(bytes),
+        Verdict::Fail(error) => Err(error),
+        Verdict::Short(count, error) => {
+            file.write_all(&bytes[..count])?;
+            Err(error)
+        }
+    }
+}
+
+/// Hands what was appended to a file to the disk. A file that is not there has nothing to hand over.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    fault::check(path)?;
+    match File::open(path) {
+        Ok(file) => file.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Hands the names in a folder to the disk; a rename is not safe before that.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    fault::check(folder)?;
+    // A folder cannot be opened as a file everywhere; where it cannot, there is no need to.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Makes a folder and those above it.
+pub fn create_dir_all(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fault::check(folder)?;
+    fs::create_dir_all(folder)
+}
+
+/// Gives a file or folder another name.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fault::check(to)?;
+    fs::rename(from, to)
+}
+
+/// Removes a file.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    fault::check(path)?;
+    fs::remove_file(path)
+}
+
+/// Removes a folder with all that is in it. One that is not there is removed already.
+pub fn remove_dir_all(folder: &Path) -> io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    fault::check(folder)?;
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fault::Fault;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn any_single_fault_leaves_the_old_file_or_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        let counted = fault::inject(folder.path(), u64::MAX, Fault::NoSpace);
+        write_atomically(&path, b"old").unwrap();
+        let operations = counted.operations();
+        drop(counted);
+        assert_eq!(operations, 5, "create, write, sync, rename, sync of the folder");
+        for fault in Fault::ALL {
+            for at in 0..operations {
+                fs::write(&path, "old").unwrap();
+                let injected = fault::inject(folder.path(), at, fault);
+                let result = write_atomically(&path, b"new");
+                drop(injected);
+                assert!(result.is_err(), "{fault:?} at {at}");
+                let found = fs::read(&path).unwrap();
+                let renamed = at == operations - 1;
+                assert_eq!(found, if renamed { b"new" } else { b"old" }, "{fault:?} at {at}");
+                if fault != Fault::Crash {
+                    assert_eq!(names(folder.path()), ["a"], "{fault:?} at {at}");
+                }
+                remove_partial(&path);
+                assert_eq!(names(folder.path()), ["a"], "{fault:?} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_write_tears_what_is_appended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        append(&path, b"one\n").unwrap();
+        let injected = fault::inject(folder.path(), 1, Fault::ShortWrite);
+        let error = append(&path, b"three\n").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        drop(injected);
+        assert_eq!(fs::read(&path).unwrap(), b"one\nthr");
+    }
+
+    #[test]
+    fn writers_of_one_file_do_not_disturb_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::thread::scope(|scope| {
+            for text in ["first", "other"] {
+                let path = &path;
+                scope.spawn(move || {
+                    (0..100).for_each(|_| write_atomically(path, text.as_bytes()).unwrap());
+                });
+            }
+        });
+        assert!(["first", "other"].contains(&fs::read_to_string(&path).unwrap().as_str()));
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = Lock::try_acquire(&path).unwrap();
+        assert!(held.is_some() && Lock::try_acquire(&path).unwrap().is_none());
+        drop(held);
+        assert!(Lock::try_acquire(&path).unwrap().is_some());
+    }
+}
