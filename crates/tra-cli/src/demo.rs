@@ -11,6 +11,7 @@ use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::{Done, SweepConfig};
 
+use crate::interrupt::{STOPPED, on_interrupt};
 use crate::{show, sweep};
 
 /// What is trained: the smallest setting in which TRA is always fully right and RoPE has every
@@ -47,15 +48,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
     grid.out = args.out;
     grid.seeds = vec![args.seed];
     let cells = grid.cells()?;
-    let interrupted = crate::train::on_interrupt()?;
+    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
     let mut rows = Vec::new();
     for (number, cell) in cells.iter().enumerate() {
         let number = format!("{}/{}", number + 1, cells.len());
         let (done, _lock) = sweep::one(cell, &number, &device, &interrupted)?;
         sweep::say(cell, &number, done);
+        let stopped = || {
+            show::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
+            Ok(ExitCode::from(STOPPED))
+        };
         if done == Done::Interrupted {
-            eprintln!("stopped; go on with: tra demo --out {}", grid.out.display());
-            return Ok(ExitCode::from(crate::train::STOPPED));
+            return stopped();
         }
         let run = RunDir::open(&cell.path)?;
         let task = cell.config.task.build()?;
@@ -69,11 +73,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let lengths = Lengths { from: length, to: length };
             let seed = cell.config.seed;
             let question = Question { split: split.into(), lengths, sequences, seed };
-            let result = evaluate(&decoder, task.as_ref(), &question, |_| {});
+            let result = evaluate(&decoder, task.as_ref(), &question, &interrupted, |_| {});
             spinner.finish_and_clear();
-            results.push(result?);
+            let Some(result) = result? else { return stopped() };
+            results.push(result);
         }
-        run.merge_evaluation(&Evaluation { step, results: results.clone() })?;
+        run.add_evaluation(&Evaluation { step, results: results.clone() })?;
         rows.push((cell, results));
     }
     let trained = cells[0].config.length.map_or(0, |length| length.to);

@@ -9,7 +9,9 @@ use tra_lab::config::Lengths;
 use tra_lab::eval::{Question, evaluate};
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
+use tra_tasks::Measure;
 
+use crate::interrupt::{STOPPED, on_interrupt};
 use crate::show;
 
 /// Test a trained model, at any length
@@ -60,8 +62,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let run = RunDir::open(&args.run)?;
     let config = run.config()?;
-    show::open_text(&config)?;
-    let task = config.task.build()?;
+    let task = show::open_task(&config)?;
     let wanted = if args.best { Some(run.best_step()?) } else { args.checkpoint };
     let (step, decoder) = match wanted {
         Some(step) => (step, run.model(step, &device)?),
@@ -69,35 +70,52 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     run.check_data(task.as_ref(), &decoder, &run.position()?.unwrap_or_default())?;
     let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
-    let mut results = Vec::new();
-    let begin = Instant::now();
+    let mut questions = Vec::new();
     for split in splits {
         let own = config.split_lengths(&split)?;
         let lengths = if args.lengths.is_empty() { vec![own] } else { args.lengths.clone() };
-        for lengths in lengths {
-            let spinner = show::spinner(format!("{split} at {lengths}"));
-            let question = Question {
-                split: split.clone(),
-                lengths,
-                sequences: args.sequences,
-                seed: config.seed,
-            };
-            let result = evaluate(&decoder, task.as_ref(), &question, |done| {
-                spinner.set_message(format!("{split} at {lengths}: {done}/{}", args.sequences));
-            });
-            spinner.finish_and_clear();
-            results.push(result?);
+        questions.extend(lengths.into_iter().map(|lengths| Question {
+            split: split.clone(),
+            lengths,
+            sequences: args.sequences,
+            seed: config.seed,
+        }));
+    }
+    let interrupted = on_interrupt(Some("with what is tested so far"))?;
+    let begin = Instant::now();
+    let mut results = Vec::new();
+    for question in &questions {
+        let of = format!("{} at {}", question.split, question.lengths);
+        let spinner = show::spinner(of.clone());
+        let result = evaluate(&decoder, task.as_ref(), question, &interrupted, |done| {
+            spinner.set_message(format!("{of}: {done}/{}", question.sequences));
+        });
+        spinner.finish_and_clear();
+        // What was found before an error or an interrupt is printed and kept all the same.
+        match result {
+            Ok(Some(result)) => results.push(result),
+            Ok(None) => break,
+            Err(error) if results.is_empty() => return Err(error.into()),
+            Err(error) => {
+                let told =
+                    tell(&run, Evaluation { step, results }, config.task.measure(), args.json);
+                return told.and(Err(error.into()));
+            }
         }
     }
     let peak =
         tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", show::bytes(peak)));
     let seconds = show::duration(begin.elapsed().as_secs_f64());
-    eprintln!("took {seconds}{}", peak.unwrap_or_default());
-    let evaluation = Evaluation { step, results };
-    run.merge_evaluation(&evaluation)?;
-    match args.json {
-        true => show::print(&format!("{}\n", serde_json::to_string_pretty(&evaluation)?))?,
-        false => show::print(&show::results_table(&evaluation.results, config.task.measure()))?,
-    }
-    Ok(ExitCode::SUCCESS)
+    show::say(&format!("took {seconds}{}", peak.unwrap_or_default()));
+    let stopped = results.len() < questions.len();
+    let kept = tell(&run, Evaluation { step, results }, config.task.measure(), args.json)?;
+    Ok(if stopped { ExitCode::from(STOPPED) } else { kept })
+}
+
+fn tell(run: &RunDir, evaluation: Evaluation, measure: Measure, json: bool) -> Result<ExitCode> {
+    let text = match json {
+        true => format!("{}\n", serde_json::to_string_pretty(&evaluation)?),
+        false => show::results_table(&evaluation.results, measure),
+    };
+    show::print_and_keep(&text, || run.add_evaluation(&evaluation))
 }

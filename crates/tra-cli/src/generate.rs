@@ -144,7 +144,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             show::print(&format!("{rule}{}{}\n", echo(&one.prompt), one.text))?;
         }
     }
-    eprintln!("{}", pace(&done));
+    show::say(&pace(&done));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,7 +163,7 @@ fn prompts(args: &Args) -> Result<Vec<String>> {
     let mut prompts = Vec::new();
     let stdin = || -> Result<String> {
         if std::io::stdin().is_terminal() {
-            eprintln!("reading the prompt from the terminal; end it with Ctrl-D");
+            show::say("reading the prompt from the terminal; end it with Ctrl-D");
         }
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;

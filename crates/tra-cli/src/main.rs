@@ -7,6 +7,7 @@ mod data;
 mod demo;
 mod eval;
 mod generate;
+mod interrupt;
 mod model;
 mod perplexity;
 mod report;

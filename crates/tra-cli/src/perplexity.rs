@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use tra_lab::gather::Shown;
 use tra_lab::language::LanguageModel;
 use tra_lab::perplexity::{Windows, change, losses, summarise};
 use tra_lab::records::{Perplexity, Protocol};
-use tra_lab::run_dir::RunDir;
 use tra_text::{Corpus, Part, default_cache};
 
 use crate::model::ModelArgs;
@@ -72,14 +70,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let model = args.model.open()?;
     let found = measure(&model, &args.text, &all, args.limit)?;
-    show::print(&match args.json {
+    let text = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&found)?),
         false => table(&found),
-    })?;
-    if let Some(run) = &model.run {
-        keep(run, &found)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    };
+    let Some(run) = &model.run else {
+        show::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let kept = show::print_and_keep(&text, || run.add_perplexity(&found))?;
+    crate::report::write_for(run);
+    Ok(kept)
 }
 
 /// Perplexity of a text, or of its first `limit` tokens, at every one of `all` windows.
@@ -134,14 +135,6 @@ pub fn measure(
     }
     let text = text.display().to_string();
     Ok(Perplexity { step: model.step, text, content, tokens: scored, bytes, results })
-}
-
-/// Notes results in the run, and draws its page anew.
-fn keep(run: &RunDir, found: &Perplexity) -> Result<()> {
-    run.merge_perplexity(found)?;
-    let title = format!("{} with {}", run.name(), run.config()?.model.attention.name());
-    let shown = Shown::default();
-    crate::report::write(&title, &[run.path()], Some(&shown), &run.report_path())
 }
 
 fn table(found: &Perplexity) -> String {

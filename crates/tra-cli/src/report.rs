@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use tra_lab::config::RunConfig;
 use tra_lab::gather::{Shown, gather};
 use tra_lab::report::html;
+use tra_lab::run_dir::RunDir;
 
 use crate::show;
 
@@ -73,5 +75,26 @@ pub fn write(
         commands.chain([format!("tra report {} --out {}", names.join(" "), out.display())]);
     let device = tra_nn::device::by_name("flex")?;
     let report = gather(title, runs, shown, commands.collect(), &device, show::warn)?;
-    std::fs::write(out, html(&report)).with_context(|| format!("cannot write {}", out.display()))
+    save(out, &html(&report))
+}
+
+/// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
+pub fn write_for(run: &RunDir) {
+    let title =
+        |config: RunConfig| format!("{} with {}", run.name(), config.model.attention.name());
+    let written = run.config().map_err(Into::into).and_then(|config| {
+        write(&title(config), &[run.path()], Some(&Shown::default()), &run.report_path())
+    });
+    if let Err(error) = written {
+        show::warn(format!("no page for {}: {error:#}", run.name()));
+    }
+}
+
+/// Writes a file for people to read, whole or not at all; its folder is made.
+pub fn save(path: &Path, text: &str) -> Result<()> {
+    let write = || {
+        path.parent().map_or(Ok(()), tra_disk::create_dir_all)?;
+        tra_disk::write_atomically(path, text.as_bytes())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }

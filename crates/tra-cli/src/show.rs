@@ -2,24 +2,49 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use tra_lab::LabError;
 use tra_lab::config::RunConfig;
 use tra_lab::records::{EvalResult, EvaluationRecord, StepRecord};
 pub use tra_lab::report::{percent, whole as thousands};
 use tra_lab::train::{Observer, Pace};
 use tra_tasks::text::OpenText;
-use tra_tasks::{Measure, TaskConfig};
+use tra_tasks::{Measure, Task, TaskConfig};
 
-/// Prints at once, and is content when nobody reads on (`tra … | head`).
+/// Prints at once, and ends the program when nobody reads on (`tra … | head`).
 pub fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match write_out(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other?),
+        other => other.context("cannot print"),
     }
+}
+
+/// Prints results, then keeps them in the run. Neither is lost because the other fails.
+pub fn print_and_keep(text: &str, keep: impl FnOnce() -> Result<(), LabError>) -> Result<ExitCode> {
+    let printed = write_out(text);
+    let kept = match keep() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            warn(format!("the results are not kept in the run: {error}"));
+            ExitCode::FAILURE
+        }
+    };
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::from(error).context("cannot print the results"))
+        }
+        _ => Ok(kept),
+    }
+}
+
+fn write_out(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// A line on standard error. That nobody reads it is no reason to stop: a worker may outlive the process that
@@ -54,6 +79,14 @@ pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
     Ok(Some(opened))
 }
 
+/// Opens what a run learns, with a bar where a text has to be tokenised first.
+pub fn open_task(config: &RunConfig) -> Result<Arc<dyn Task>> {
+    Ok(match open_text(config)? {
+        Some(text) => Arc::new(text),
+        None => config.task.build()?.into(),
+    })
+}
+
 /// The last part of a path.
 pub fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
@@ -74,7 +107,7 @@ impl Bytes {
     pub fn show(&mut self, name: &str, done: u64, of: u64) {
         if !std::io::stderr().is_terminal() {
             if self.last_line.elapsed() > Duration::from_secs(5) {
-                eprintln!("{} {name}: {} of {}", self.verb, bytes(done), bytes(of));
+                say(&format!("{} {name}: {} of {}", self.verb, bytes(done), bytes(of)));
                 self.last_line = Instant::now();
             }
             return;
@@ -119,7 +152,7 @@ impl Counting {
         match &self.bar {
             Some(bar) => bar.set_position(done),
             None if self.last_line.elapsed() > Duration::from_secs(10) => {
-                eprintln!("{} {}/{}", self.label, thousands(done), thousands(self.of));
+                say(&format!("{} {}/{}", self.label, thousands(done), thousands(self.of)));
                 self.last_line = Instant::now();
             }
             None => {}
@@ -210,6 +243,14 @@ impl Progress {
         seconds * (work(self.steps) - work(step)) / done
     }
 
+    /// A line that stays, above the bar if there is one.
+    fn say(&self, text: String) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => say(&text),
+        }
+    }
+
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -259,10 +300,11 @@ impl Observer for Progress {
         let all = record.results.iter().map(|r| format!("{} {}", r.split, of(r)));
         let all = all.collect::<Vec<_>>().join(", ");
         let text = format!("{} step {}: {name} {all}", self.label, record.step);
-        match &self.bar {
-            Some(bar) => bar.println(text),
-            None => say(&text),
-        }
+        self.say(text);
+    }
+
+    fn warn(&mut self, text: String) {
+        self.say(format!("warning: {text}"));
     }
 }
 

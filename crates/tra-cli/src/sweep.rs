@@ -5,12 +5,16 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
+use tra_disk::Lock;
 use tra_lab::gather::Shown;
 use tra_lab::records::EvalResult;
-use tra_lab::run_dir::{Lock, RunDir};
+use tra_lab::report::plural;
+use tra_lab::run_dir::RunDir;
+use tra_lab::session::ended_at;
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
 use tra_tasks::Measure;
 
+use crate::interrupt::{STOPPED, on_interrupt};
 use crate::show::{self, Progress};
 
 /// Mechanisms side by side in a table that fits 80 columns.
@@ -56,17 +60,53 @@ pub fn run(args: Args) -> Result<ExitCode> {
         show::print(&names.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupted = crate::train::on_interrupt()?;
+    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
+    let mut failures = Failures::default();
     for (number, cell) in mine.iter().enumerate() {
         let number = format!("{}/{}", number + 1, mine.len());
-        let (done, _lock) = one(cell, &number, &device, &interrupted)?;
+        // One that fails does not keep the others from their turn.
+        let Some((done, _lock)) = failures.note(cell, one(cell, &number, &device, &interrupted))
+        else {
+            continue;
+        };
         say(cell, &number, done);
         if done == Done::Interrupted {
-            eprintln!("stopped; go on with: tra sweep {}", args.config.display());
-            return Ok(ExitCode::from(crate::train::STOPPED));
+            show::say(&format!("stopped; go on with: tra sweep {}", args.config.display()));
+            return Ok(ExitCode::from(STOPPED));
         }
     }
-    finish(&sweep, &all)
+    finish(&sweep, &all, failures)
+}
+
+/// Runs that failed while others went on.
+#[derive(Default)]
+pub struct Failures(Vec<String>);
+
+impl Failures {
+    /// Returns what came of a run, unless it failed: that is said now, and once more at the end.
+    pub fn note<T>(&mut self, cell: &Cell, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.add(cell, &format!("{error:#}"))).ok()
+    }
+
+    fn add(&mut self, cell: &Cell, cause: &str) {
+        let text = format!("{} failed: {cause}", show::file_name(&cell.path));
+        show::warn(text.clone());
+        self.0.push(text);
+    }
+
+    /// Lists them; how the program ends.
+    pub fn tell(&self) -> ExitCode {
+        if self.0.is_empty() {
+            return ExitCode::SUCCESS;
+        }
+        show::say(&format!("{} failed:", plural(self.0.len(), "run")));
+        self.0.iter().for_each(|text| show::say(&format!("  {text}")));
+        ExitCode::FAILURE
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Does one run under a progress bar; the lock is held unless another process has it.
@@ -78,7 +118,7 @@ pub fn one(
 ) -> Result<(Done, Option<Lock>)> {
     let name = show::file_name(&cell.path);
     let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config);
-    let done = run_cell(cell, device, interrupted, &mut progress, show::warn);
+    let done = run_cell(cell, device, interrupted, &mut progress);
     progress.finish();
     Ok(done?)
 }
@@ -93,23 +133,31 @@ pub fn say(cell: &Cell, number: &str, done: Done) {
     }
 }
 
-/// Once every run of the grid is done, by whichever shard: the table and the page.
-fn finish(sweep: &SweepConfig, all: &[Cell]) -> Result<ExitCode> {
+/// Once every run of the grid is done or has failed, by whichever shard: the table and the page.
+fn finish(sweep: &SweepConfig, all: &[Cell], failures: Failures) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for cell in all {
-        let Ok(run) = RunDir::open(&cell.path) else { return Ok(ExitCode::SUCCESS) };
-        let evaluation = run.evaluation()?;
-        if evaluation.results.is_empty() {
-            return Ok(ExitCode::SUCCESS);
+        if !RunDir::exists(&cell.path)? {
+            return Ok(failures.tell());
         }
-        rows.push((cell, evaluation.results));
+        let run = RunDir::open(&cell.path)?;
+        // One that failed here or elsewhere is listed; of one that is not done there is no table yet.
+        match ended_at(&run, &cell.config) {
+            Ok(Some(step)) => rows.push((cell, run.evaluations()?.at(step).most_sequences())),
+            Ok(None) if run.failure()?.is_none() && failures.is_empty() => {
+                return Ok(ExitCode::SUCCESS);
+            }
+            Ok(None) | Err(_) => {}
+        }
     }
-    show::print(&grid_table(&rows))?;
-    let paths: Vec<&PathBuf> = all.iter().map(|cell| &cell.path).collect();
-    let out = sweep.out.join("report.html");
-    crate::report::write("Sweep", &paths, Some(&Shown::default()), &out)?;
-    show::print(&format!("{}\n", out.display()))?;
-    Ok(ExitCode::SUCCESS)
+    if !rows.is_empty() {
+        show::print(&grid_table(&rows))?;
+        let paths: Vec<&PathBuf> = all.iter().map(|cell| &cell.path).collect();
+        let out = sweep.out.join("report.html");
+        crate::report::write("Sweep", &paths, Some(&Shown::default()), &out)?;
+        show::print(&format!("{}\n", out.display()))?;
+    }
+    Ok(failures.tell())
 }
 
 /// Exact match, or perplexity for text, mean and deviation over seeds: one line a task, split and

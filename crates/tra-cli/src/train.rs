@@ -2,19 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
-use tra_lab::gather::Shown;
 use tra_lab::run_dir::RunDir;
-use tra_lab::train::{self, End, Forecast, train};
+use tra_lab::session::{self, Session};
+use tra_lab::train::{self, End, Forecast, Outcome, train};
 use tra_nn::device::Device;
-use tra_tasks::TaskConfig;
 use tra_tasks::text::OpenText;
 
+use crate::interrupt::{STOPPED, on_interrupt};
 use crate::show::{self, Progress};
 
 /// Train a decoder on a task
@@ -34,7 +32,7 @@ Examples:
 
 `tra tasks` lists the tasks; docs/runs.md describes the run directory and every setting.")]
 pub struct Args {
-    /// Where the run goes; it must not hold one yet
+    /// Output directory for the run (must not already contain one)
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     #[arg(required_unless_present_any = ["resume", "dry_run"])]
     out: Option<PathBuf>,
@@ -211,33 +209,6 @@ impl Settings {
     }
 }
 
-/// What the program ends with when it was interrupted.
-pub const STOPPED: u8 = 130;
-
-/// Set when the user presses Ctrl-C: the step at hand is finished and saved. A second Ctrl-C ends
-/// the program at once; nothing half-written is ever visible.
-pub fn on_interrupt() -> Result<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    // The flag may be set for other reasons too, which do not count.
-    let pressed = AtomicBool::new(false);
-    ctrlc::set_handler(move || {
-        if pressed.swap(true, Ordering::SeqCst) {
-            std::process::exit(STOPPED.into());
-        }
-        flag.store(true, Ordering::SeqCst);
-    })?;
-    Ok(interrupted)
-}
-
-/// Text may have moved: whether it is the same is told by its content.
-fn same_task(now: &TaskConfig, before: &TaskConfig) -> bool {
-    match (now, before) {
-        (TaskConfig::Text(now), TaskConfig::Text(before)) => now.holdout == before.holdout,
-        _ => now == before,
-    }
-}
-
 /// What a run would cost.
 fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
     let count = 3;
@@ -281,69 +252,58 @@ pub fn run(args: Args) -> Result<ExitCode> {
         show::print(&forecast(&config, text.as_ref(), &device)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (run, config, start, _lock) = match (&args.resume, &args.out) {
+    let mut session = match (&args.resume, &args.out) {
         (Some(path), _) => {
             let run = RunDir::open(path)?;
-            let lock = run.lock()?;
-            let before = run.config()?;
+            let lock = RunDir::lock(path)?;
             let config = run.changed_config(overrides, &args.settings.set)?;
-            if (&config.model, config.seed) != (&before.model, before.seed)
-                || !same_task(&config.task, &before.task)
-            {
-                bail!("a resumed run keeps its task, model and seed; start another with --out");
-            }
-            let text = show::open_text(&config)?;
-            let training = device.clone().autodiff();
-            let start = run.newest(config.optimizer(), &training, show::warn)?;
-            // Before anything is written.
-            if let (Some(text), Some(start)) = (&text, &start) {
-                run.check_data(text, &start.decoder, &start.position)?;
-            }
-            run.write_config(&config)?;
-            run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
-            (run, config, start, lock)
+            let task = show::open_task(&config)?;
+            Session::resume(run, lock, config, task, &device, show::warn)?
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
-            // Before the folder is made: a text that cannot be read leaves nothing behind.
-            show::open_text(&config)?;
-            let run = RunDir::create(path, &config)?;
-            let lock = run.lock()?;
-            (run, config, None, lock)
+            // Before the folder is made: what cannot begin leaves nothing behind.
+            RunDir::check_unused(path)?;
+            let task = show::open_task(&config)?;
+            session::check(&config, task.as_ref())?;
+            Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
     };
-
-    let done = start.as_ref().map_or(0, |c| c.position.step);
-    if done >= config.steps {
-        let text =
-            format!("nothing left to do: all {done} steps are taken; go on with more --steps\n");
-        show::print(&text)?;
+    if let Some(end) = session.ended() {
+        show::print(&nothing_left(&end, session.step()))?;
         return Ok(ExitCode::SUCCESS);
     }
-
-    let interrupted = on_interrupt()?;
-    let mut progress = Progress::new(&config);
-    let outcome = train(&run, &config, &device, start, &interrupted, &mut progress);
+    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
+    let mut progress = Progress::new(session.config());
+    let outcome = train(&mut session, &interrupted, &mut progress);
     progress.finish();
-    let outcome = outcome?;
-    let place = run.path().display();
-    crate::report::write(
-        &format!("{} with {}", run.name(), config.model.attention.name()),
-        &[run.path()],
-        Some(&Shown::default()),
-        &run.report_path(),
-    )?;
+    finish(&session, &outcome?)
+}
+
+fn nothing_left(end: &End, step: u64) -> String {
+    match end {
+        End::Perfect => format!(
+            "nothing left to do: every split was fully right at step {step}; go on with --until-perfect 0\n"
+        ),
+        _ => format!("nothing left to do: all {step} steps are taken; go on with more --steps\n"),
+    }
+}
+
+/// Says what came of a run, and draws its page.
+fn finish(session: &Session, outcome: &Outcome) -> Result<ExitCode> {
+    let (run, config) = (session.run(), session.config());
+    let (step, place) = (outcome.position.step, run.path().display());
+    crate::report::write_for(run);
     if let Some(evaluation) = &outcome.evaluation {
         show::print(&show::results_table(&evaluation.results, config.task.measure()))?;
     }
-    let step = outcome.position.step;
     match outcome.end {
         End::Interrupted => {
-            eprintln!(
-                "stopped at step {step} of {}; go on with: tra train --resume {place}",
-                config.steps
-            );
+            let of = config.steps;
+            show::say(&format!(
+                "stopped at step {step} of {of}; go on with: tra train --resume {place}"
+            ));
             return Ok(ExitCode::from(STOPPED));
         }
         End::Perfect => show::print(&format!("every split fully right; stopped at step {step}\n"))?,

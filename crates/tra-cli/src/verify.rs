@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         if !args.json {
             match &outcome {
                 Ok(verdict) => show::print(&table(verdict))?,
-                Err(error) => eprintln!("error: {error}"),
+                Err(error) => show::say(&format!("error: {error}")),
             }
         }
         outcomes.push((path, outcome));

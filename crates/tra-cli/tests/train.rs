@@ -1,70 +1,12 @@
 //! `tra train` and what follows it, as a user types it, and as a crash cuts it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const TINY: [&str; 14] = [
-    "--layers",
-    "1",
-    "--width",
-    "8",
-    "--heads",
-    "2",
-    "--length",
-    "4..12",
-    "--batch",
-    "2",
-    "--eval-sequences",
-    "2",
-    "--lr",
-    "1e-3",
-];
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tra"));
-    command.args(arguments).env("RUST_BACKTRACE", "1").env("RAYON_NUM_THREADS", "1");
-    command
-}
-
-fn tra(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn ok(arguments: &[&str]) -> String {
-    let output = tra(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The one line on standard error with which something is refused.
-fn refused(arguments: &[&str]) -> String {
-    let output = tra(arguments);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    let line = error.lines().last().unwrap_or_default().to_string();
-    assert!(line.starts_with("error: ") && !line.contains("internal"), "{error}");
-    line
-}
-
-fn new_run(path: &Path, more: &[&str]) -> Vec<String> {
-    let mut all = vec!["train", "--out", path.to_str().unwrap()];
-    all.extend(TINY);
-    all.extend(more);
-    all.into_iter().map(String::from).collect()
-}
-
-fn run(arguments: &[String]) -> String {
-    ok(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-fn model(path: &Path, step: u64) -> PathBuf {
-    path.join(format!("checkpoints/step-{step:08}/model.safetensors"))
-}
+use common::*;
 
 /// Killed without warning 50 times at any moment: it always goes on, and in the end every file is
 /// the one of the run that was never interrupted.
@@ -115,17 +57,6 @@ fn kill_nine_fifty_times_changes_nothing() {
         false => ok(&arguments),
     };
     check();
-}
-
-fn wait_for(path: &Path, child: &mut Child) {
-    for _ in 0..2000 {
-        if path.exists() {
-            return;
-        }
-        assert!(child.try_wait().unwrap().is_none(), "it ended before {}", path.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("{} never came", path.display());
 }
 
 #[cfg(unix)]
@@ -190,8 +121,11 @@ fn what_cannot_be_done_is_said_in_one_line() {
     let config = config.to_str().unwrap();
     for (arguments, part) in [
         (vec!["train", "--out", run], "--resume"),
-        (vec!["train", "--resume", "/no/such/run"], "no run directory"),
-        (vec!["train", "--resume", run, "--size", "tiny"], "keeps its task, model and seed"),
+        (vec!["train", "--resume", "/no/such/run"], "not a run directory"),
+        (
+            vec!["train", "--resume", run, "--size", "tiny"],
+            "keeps its task, model, seed and optimizer",
+        ),
         (vec!["train", "--out", "/proc/tra/run"], "cannot make"),
         (vec!["train", "--out", "x", "--config", config], "learning_rate"),
         (vec!["train", "--out", "x", "--config", "none.toml"], "none.toml"),
@@ -201,8 +135,8 @@ fn what_cannot_be_done_is_said_in_one_line() {
         (vec!["train", "--out", "x", "--device", "tpu"], "it has flex"),
         (vec!["eval", run, "--split", "far"], "it has train, iid, sparse, dense"),
         (vec!["eval", run, "--lengths", "7"], "even"),
-        (vec!["eval", run, "--checkpoint", "77"], "cannot read it"),
-        (vec!["report", "/no/such/run"], "no run directory"),
+        (vec!["eval", run, "--checkpoint", "77"], "it has 2"),
+        (vec!["report", "/no/such/run"], "not a run directory"),
         (vec!["sample", "flop"], "there are flipflop, copy"),
         (vec!["sample", "copy", "--length", "0"], "no sequence of length 0"),
         (vec!["sweep", config], "learning_rate"),

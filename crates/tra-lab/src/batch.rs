@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use burn::tensor::{Int, Tensor, TensorData};
 use tra_kernels::random::Stream;
@@ -10,6 +10,7 @@ use tra_nn::Decoder;
 use tra_tasks::{PAD, Sample, Task, TaskError, draw, draw_length};
 
 use crate::config::RunConfig;
+use crate::error::LabError;
 
 /// Sequences of one forward pass, padded at the end to one length.
 ///
@@ -113,9 +114,9 @@ impl Source {
     }
 
     /// Prepares steps in order on another thread, a few ahead of the reader.
-    pub fn ahead(self, steps: std::ops::Range<u64>) -> Receiver<Result<Vec<Batch>, TaskError>> {
+    pub fn ahead(self, steps: std::ops::Range<u64>) -> Ahead {
         let (sender, receiver) = sync_channel(4);
-        thread::spawn(move || {
+        let thread = thread::spawn(move || {
             for step in steps {
                 // The reader is gone: training has ended early.
                 if sender.send(self.step(step)).is_err() {
@@ -123,7 +124,30 @@ impl Source {
                 }
             }
         });
-        receiver
+        Ahead { receiver, thread: Some(thread) }
+    }
+}
+
+/// Batches that are prepared on another thread.
+pub struct Ahead {
+    receiver: Receiver<Result<Vec<Batch>, TaskError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    /// Returns the batches of the next step, which the reader knows as `step`. A thread that ended before
+    /// its last step is an error, never the end of the data.
+    pub fn next(&mut self, step: u64) -> Result<Vec<Batch>, LabError> {
+        if let Ok(batches) = self.receiver.recv() {
+            return Ok(batches?);
+        }
+        let panic = self.thread.take().and_then(|thread| thread.join().err());
+        let message = panic.as_ref().and_then(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or_else(|| panic.downcast_ref::<&str>().copied())
+        });
+        let message = message.unwrap_or("it gave no reason").replace('\n', " ");
+        Err(LabError::DataThread { step, message })
     }
 }
 
@@ -184,11 +208,48 @@ mod tests {
     #[test]
     fn steps_are_the_same_ahead_or_asked_for_and_never_repeat() {
         let source = source(2, 3);
-        let ahead: Vec<_> = source.clone().ahead(5..9).into_iter().map(Result::unwrap).collect();
+        let mut thread = source.clone().ahead(5..9);
+        let ahead: Vec<_> = (5..9).map(|step| thread.next(step).unwrap()).collect();
+        assert!(thread.next(9).is_err(), "the end is not a batch");
         let asked: Vec<_> = (5..9).map(|step| source.step(step).unwrap()).collect();
         assert_eq!(ahead, asked);
         assert_ne!(asked[0], asked[1]);
         assert_ne!(asked[0][0], asked[0][1]);
+    }
+
+    /// A task that panics must not look like the end of the data.
+    #[test]
+    fn a_panic_on_the_data_thread_is_an_error() {
+        struct Broken;
+        impl Task for Broken {
+            fn name(&self) -> &'static str {
+                "flipflop"
+            }
+            fn about(&self) -> &'static str {
+                ""
+            }
+            fn unit(&self) -> &'static str {
+                ""
+            }
+            fn vocab(&self) -> usize {
+                6
+            }
+            fn splits(&self) -> &'static [tra_tasks::Split] {
+                TaskConfig::by_name("flipflop").unwrap().splits()
+            }
+            fn check_length(&self, _: usize) -> Result<(), String> {
+                Ok(())
+            }
+            fn sample(&self, _: &tra_tasks::Split, _: usize, _: Stream) -> Sample {
+                panic!("no sample today")
+            }
+            fn token_name(&self, _: u32) -> String {
+                String::new()
+            }
+        }
+        let source = Source { task: Arc::new(Broken), ..source(1, 1) };
+        let error = source.ahead(3..9).next(3).unwrap_err().to_string();
+        assert!(error.contains("step 3") && error.contains("no sample today"), "{error}");
     }
 
     #[test]

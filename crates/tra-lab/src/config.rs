@@ -346,6 +346,11 @@ impl RunConfig {
         as_many.min(self.batch * curriculum.widen)
     }
 
+    /// Whether a checkpoint is due after so many steps.
+    pub fn is_saved_at(&self, step: u64) -> bool {
+        step == self.steps || (self.save_every > 0 && step.is_multiple_of(self.save_every))
+    }
+
     /// Lengths a split is tested at: its own, or, where they are the same as in training, those of
     /// the training at hand.
     pub fn split_lengths(&self, name: &str) -> Result<Lengths, LabError> {

@@ -47,6 +47,14 @@ pub enum LabError {
     /// A mechanism whose bare operation cannot be measured.
     #[error("{0} has no kernel to measure alone; those with one: tra, nope, rope, alibi, fox")]
     NoKernel(String),
+    /// The thread that prepares batches has died.
+    #[error("internal, please report it: the data thread ended at step {step}: {message}")]
+    DataThread {
+        /// The step whose batches were missing.
+        step: u64,
+        /// What it said.
+        message: String,
+    },
     /// The loss is no number any more.
     #[error("{0}")]
     Diverged(String),
@@ -59,6 +67,30 @@ impl LabError {
 
     pub(crate) fn run_dir(path: &Path, reason: impl Into<String>) -> Self {
         Self::RunDir { path: path.into(), reason: reason.into() }
+    }
+
+    /// Whether the operating system refused to let a file be read.
+    pub(crate) fn is_denied(&self) -> bool {
+        use tra_nn::{CheckpointError, Error};
+        let cause = match self {
+            Self::Io { cause, .. } => cause,
+            Self::Model(Error::Checkpoint {
+                reason: CheckpointError::Io { source, .. }, ..
+            }) => source,
+            _ => return false,
+        };
+        cause.kind() == std::io::ErrorKind::PermissionDenied
+    }
+
+    /// Whether a model was not written because its weights are not finite.
+    pub(crate) fn is_not_finite(&self) -> bool {
+        use tra_nn::{CheckpointError, Error};
+        match self {
+            Self::Model(Error::Checkpoint {
+                reason: CheckpointError::DoesNotFit(wrong), ..
+            }) => !wrong.not_finite.is_empty(),
+            _ => false,
+        }
     }
 
     /// `text` is what the file says, where the error is of reading it.

@@ -1,5 +1,7 @@
 //! How well a model does on a split at a length, in bounded memory at any length.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
@@ -10,7 +12,7 @@ use tra_tasks::{Task, draw};
 use crate::batch::Batch;
 use crate::config::Lengths;
 use crate::error::LabError;
-use crate::records::{EvalResult, wilson};
+use crate::records::{EvalResult, clustered, wilson};
 
 /// Tokens in one forward pass, over all its sequences.
 const TOKENS: usize = 4096;
@@ -31,18 +33,23 @@ pub struct Question {
     pub seed: u64,
 }
 
-/// Tests a model. `progress` is told after every batch how many sequences are done.
+/// Tests a model, or returns `None` if `interrupted` is set meanwhile. `progress` is told after every
+/// batch how many sequences are done.
 pub fn evaluate(
     decoder: &Decoder,
     task: &dyn Task,
     question: &Question,
+    interrupted: &AtomicBool,
     mut progress: impl FnMut(u64),
-) -> Result<EvalResult, LabError> {
+) -> Result<Option<EvalResult>, LabError> {
     let Question { split, lengths, sequences, seed } = question;
     let decoder = decoder.valid();
     let mut tally = Tally::default();
     let mut next = 0;
     while next < *sequences {
+        if interrupted.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
         // One batch for every thread, computed side by side and counted in order.
         let mut batches = Vec::new();
         while next < *sequences && batches.len() < rayon::current_num_threads() {
@@ -61,15 +68,15 @@ pub fn evaluate(
         answered.iter().for_each(|answers| tally.add(answers));
         progress(next);
     }
-    Ok(tally.result(question))
+    Ok(Some(tally.result(question)))
 }
 
 #[derive(Default)]
 struct Tally {
     sequences: u64,
     right: u64,
-    scored: u64,
-    wrong: u64,
+    /// Of each sequence, answers that are wrong, and all.
+    wrong: Vec<(u64, u64)>,
     /// Mean loss of each sequence.
     losses: Vec<f64>,
     loss: f64,
@@ -82,8 +89,7 @@ impl Tally {
             let loss: f64 = of_sequence.iter().map(|answer| answer.loss).sum();
             self.sequences += 1;
             self.right += u64::from(wrong == 0);
-            self.scored += of_sequence.len() as u64;
-            self.wrong += wrong;
+            self.wrong.push((wrong, of_sequence.len() as u64));
             self.loss += loss;
             if !of_sequence.is_empty() {
                 self.losses.push(loss / of_sequence.len() as f64);
@@ -98,7 +104,9 @@ impl Tally {
         let variance =
             self.losses.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
         let reach = 1.96 * (variance / n).sqrt();
-        let loss = self.loss / self.scored.max(1) as f64;
+        let scored: u64 = self.wrong.iter().map(|(_, scored)| scored).sum();
+        let wrong: u64 = self.wrong.iter().map(|(wrong, _)| wrong).sum();
+        let loss = self.loss / scored.max(1) as f64;
         EvalResult {
             split: question.split.clone(),
             length: question.lengths.to,
@@ -106,9 +114,9 @@ impl Tally {
             sequences: self.sequences,
             exact_match: share(self.right, self.sequences),
             exact_match_interval: wilson(self.right, self.sequences),
-            scored: self.scored,
-            token_error: share(self.wrong, self.scored),
-            token_error_interval: wilson(self.wrong, self.scored),
+            scored,
+            token_error: share(wrong, scored),
+            token_error_interval: clustered(&self.wrong),
             loss,
             loss_interval: [loss - reach, loss + reach],
         }
@@ -237,11 +245,25 @@ mod tests {
         let ask = |length| {
             let lengths = Lengths { from: length, to: length };
             let question = Question { split: "iid".into(), lengths, sequences: 2, seed: 1 };
-            evaluate(&decoder, flipflop().as_ref(), &question, |_| {})
+            evaluate(&decoder, flipflop().as_ref(), &question, &AtomicBool::new(false), |_| {})
         };
         assert!(ask(100).is_ok());
         let error = ask(102).unwrap_err().to_string();
         assert!(error.contains("102 tokens") && error.contains("100 positions"), "{error}");
+    }
+
+    #[test]
+    fn an_interrupt_is_seen_between_batches() {
+        let decoder = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &Device::flex()).unwrap();
+        let lengths = Lengths { from: 64, to: 64 };
+        let question = Question { split: "iid".into(), lengths, sequences: 10_000, seed: 1 };
+        let interrupted = AtomicBool::new(false);
+        let mut batches = 0;
+        let result = evaluate(&decoder, flipflop().as_ref(), &question, &interrupted, |_| {
+            batches += 1;
+            interrupted.store(true, Ordering::SeqCst);
+        });
+        assert_eq!((result.unwrap(), batches), (None, 1));
     }
 
     /// Counts against a model that always says the same.
@@ -256,7 +278,9 @@ mod tests {
             seed: 1,
         };
         let mut seen = 0;
-        let result = evaluate(&decoder, flipflop().as_ref(), &question, |n| seen = n).unwrap();
+        let interrupted = AtomicBool::new(false);
+        let result = evaluate(&decoder, flipflop().as_ref(), &question, &interrupted, |n| seen = n);
+        let result = result.unwrap().unwrap();
         assert_eq!((result.sequences, seen), (100, 100));
         assert!(result.exact_match < 0.1);
         assert!(result.token_error > 0.3, "{result:?}");

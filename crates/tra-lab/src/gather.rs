@@ -29,7 +29,8 @@ impl Default for Shown {
     }
 }
 
-/// Reads runs. `warn` hears of damaged checkpoints that were passed over.
+/// Reads runs. One that cannot be read, and a picture that cannot be drawn, is left out with a line on the
+/// page and a word to `warn`; it is an error only if no run can be read.
 pub fn gather(
     title: &str,
     paths: &[impl AsRef<Path>],
@@ -38,21 +39,36 @@ pub fn gather(
     device: &Device,
     mut warn: impl FnMut(String),
 ) -> Result<Report, LabError> {
-    let runs = paths.iter().map(|path| run(path.as_ref(), shown, device, &mut warn));
-    Ok(Report {
-        title: title.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        commands,
-        runs: runs.collect::<Result<_, _>>()?,
-    })
+    let (mut runs, mut left_out, mut first) = (Vec::new(), Vec::new(), None);
+    for path in paths {
+        let path = path.as_ref();
+        match run(path, shown, device, &mut warn) {
+            Ok((run, no_picture)) => {
+                let name = &run.name;
+                left_out.extend(no_picture.map(|e| format!("the attention of {name}: {e}")));
+                runs.push(run);
+            }
+            Err(error) => {
+                left_out.push(format!("the run {}: {error}", path.display()));
+                first = first.or(Some(error));
+            }
+        }
+    }
+    if let (true, Some(error)) = (runs.is_empty(), first) {
+        return Err(error);
+    }
+    left_out.iter().for_each(|text| warn(format!("the page is without {text}")));
+    let version = env!("CARGO_PKG_VERSION").into();
+    Ok(Report { title: title.into(), version, commands, runs, left_out })
 }
 
+/// A run, and why there is no picture of it if that is a fault.
 fn run(
     path: &Path,
     shown: Option<&Shown>,
     device: &Device,
     warn: &mut impl FnMut(String),
-) -> Result<Run, LabError> {
+) -> Result<(Run, Option<LabError>), LabError> {
     let dir = RunDir::open(path)?;
     let config = dir.config()?;
     let model = match dir.steps()?.is_empty() {
@@ -60,15 +76,13 @@ fn run(
         false => Some(dir.newest_model(device, &mut *warn)?.1),
     };
     let picture = match (&model, shown) {
-        (Some(decoder), Some(shown)) => match picture_of(&dir, &config, decoder, shown) {
-            Ok(picture) => picture,
-            // A text that is not here any more: the page can do without the picture.
-            Err(error) => {
-                warn(format!("no attention picture for {}: {error}", dir.name()));
-                None
-            }
-        },
-        _ => None,
+        (Some(decoder), Some(shown)) => picture_of(&dir, &config, decoder, shown),
+        _ => Ok(None),
+    };
+    let (picture, no_picture) = match picture {
+        Ok(picture) => (picture, None),
+        // Such as a text that is not here any more.
+        Err(error) => (None, Some(error)),
     };
     let (mut steps, mut evaluations) = (Vec::new(), Vec::new());
     for metric in dir.metrics()? {
@@ -81,7 +95,7 @@ fn run(
     let parameters = model.map_or(0, |decoder| {
         decoder.parameter_shapes().values().map(|shape| shape.iter().product::<usize>()).sum()
     });
-    Ok(Run {
+    let run = Run {
         name: dir.name(),
         attention: config.model.attention.name().into(),
         task: config.task.name().into(),
@@ -93,10 +107,11 @@ fn run(
         settings: toml::to_string(&config).map_err(|e| LabError::Setting(e.to_string()))?,
         steps,
         evaluations,
-        results: dir.evaluation()?.results,
-        perplexity: dir.perplexity()?,
+        results: dir.evaluations()?.newest().map_or_else(Vec::new, |e| e.most_sequences()),
+        perplexity: dir.perplexities()?.newest().cloned(),
         picture,
-    })
+    };
+    Ok((run, no_picture))
 }
 
 /// The picture, unless it would take tokenising a text first.
@@ -127,6 +142,7 @@ fn picture(
     let length = (0..=shown.length).rev().find(|length| task.check_length(*length).is_ok());
     let length = length.unwrap_or(shown.length);
     let sample = draw(task, &shown.split, (length, length), seed, shown.index)?;
+    decoder.config().check_length(sample.tokens.len()).map_err(tra_nn::Error::from)?;
     let mut probe = Probe::new(decoder.layers.len(), 0.0);
     let tokens = decoder.tokens(&[&sample.tokens]).map_err(tra_nn::Error::from)?;
     decoder.forward(tokens, Pass::eval().with_probe(&mut probe));

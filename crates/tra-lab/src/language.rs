@@ -49,37 +49,30 @@ impl LanguageModel {
         device: &Device,
         mut warn: impl FnMut(String),
     ) -> Result<Self, LabError> {
-        let (run, candidates) = match path.is_file() {
-            true if which != Which::Newest => {
+        if path.is_file() {
+            if which != Which::Newest {
                 let reason = "is one model: a checkpoint can be chosen of a run directory only";
                 return Err(LabError::run_dir(path, reason));
             }
-            true => (None, vec![(0, path.to_path_buf())]),
-            false => {
-                let run = RunDir::open(path)?;
-                let steps = match which {
-                    Which::Newest => run.steps()?.into_iter().rev().collect(),
-                    Which::Best => vec![run.best_step()?],
-                    Which::Step(step) => vec![step],
-                };
-                let files = steps.into_iter().map(|step| (step, run.model_file(step))).collect();
-                (Some(run), files)
+            let (decoder, tokenizer) = read(TensorFile::read(path)?, tokenizer, device)?;
+            return Ok(Self { decoder, tokenizer, step: 0, run: None, file: path.into() });
+        }
+        let run = RunDir::open(path)?;
+        let open = |step: u64| Ok((step, TensorFile::read(run.model_file(step))?));
+        let (step, tensors) = match which {
+            Which::Newest => run
+                .newest_readable(&mut warn, open)?
+                .ok_or_else(|| LabError::run_dir(path, "has no checkpoint yet; train it first"))?,
+            Which::Best => open(run.best_step()?)?,
+            Which::Step(step) => {
+                run.check_step(step)?;
+                open(step)?
             }
         };
-        let last = candidates.len().saturating_sub(1);
-        for (at, (step, file)) in candidates.into_iter().enumerate() {
-            match TensorFile::read(&file) {
-                Ok(tensors) => {
-                    let (decoder, tokenizer) = read(tensors, tokenizer, device)?;
-                    return Ok(Self { decoder, tokenizer, step, run, file });
-                }
-                Err(error) if at == last => return Err(error.into()),
-                Err(error) => {
-                    warn(format!("checkpoint {step} is damaged and passed over: {error}"))
-                }
-            }
-        }
-        Err(LabError::run_dir(path, "has no checkpoint yet; train it first"))
+        let file = tensors.path.clone();
+        let (decoder, tokenizer) = read(tensors, tokenizer, device)?;
+        run.check_model(decoder.config())?;
+        Ok(Self { decoder, tokenizer, step, run: Some(run), file })
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!
-//! - [`config`]: the settings of a run, [`curriculum`] among them; [`train`]: the loop, readable top to
-//!   bottom; [`run_dir`]: what it leaves on disk;
+//! - [`config`]: the settings of a run, [`curriculum`] among them; [`session`]: its life; [`mod@train`]: the
+//!   loop, readable top to bottom; [`run_dir`] and [`checkpoints`]: what it leaves on disk;
 //! - [`eval`]: how well a model does at any length; [`language`] and [`perplexity`]: on text, at any
 //!   window;
 //! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
@@ -14,6 +14,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod checkpoints;
 pub mod config;
 pub mod curriculum;
 mod error;
@@ -28,6 +29,7 @@ pub mod report;
 pub mod reproduce;
 pub mod run_dir;
 pub mod schedule;
+pub mod session;
 pub mod sweep;
 pub mod train;
 pub mod verify;

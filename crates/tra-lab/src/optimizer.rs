@@ -188,6 +188,9 @@ impl Optimizer {
             let values = tensor
                 .and_then(HostTensor::as_floats)
                 .ok_or_else(|| format!("the optimizer's {name} is missing or of another size"))?;
+            if values.iter().any(|value| !value.is_finite()) {
+                return Err(format!("the optimizer's {name} is not finite"));
+            }
             Ok::<_, String>(read_tensor(values, &device))
         };
         let optimizer = Self::with(decoder, settings, read)?;

@@ -9,10 +9,12 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use tra_disk::Lock;
 
 use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::run_dir::{Lock, RunDir};
+use crate::run_dir::RunDir;
+use crate::session::{Session, ended_at};
 use crate::train::{End, Observer, train};
 
 /// The grid.
@@ -83,9 +85,10 @@ impl SweepConfig {
             }
         }
         let mut cells = Vec::new();
-        for task in &self.task {
-            for attention in &self.attention {
-                for seed in &self.seeds {
+        // What is listed twice is still one run, and one row of a mean.
+        for task in once(&self.task) {
+            for attention in once(&self.attention) {
+                for seed in once(&self.seeds) {
                     let flags = vec![
                         ("task.name", Value::from(task.as_str())),
                         ("model.attention.name", Value::from(attention.as_str())),
@@ -101,6 +104,11 @@ impl SweepConfig {
     }
 }
 
+/// The items of a list in their order, each once.
+fn once<T: PartialEq>(list: &[T]) -> impl Iterator<Item = &T> {
+    list.iter().enumerate().filter(|(at, item)| !list[..*at].contains(item)).map(|(_, item)| item)
+}
+
 /// What was found or done about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -114,41 +122,39 @@ pub enum Done {
     Elsewhere,
 }
 
-/// Does one run: not at all if it is finished, from its last checkpoint if it was cut. Nobody else is at it while the
-/// lock is held; there is none if somebody is.
+/// Does one run: not at all if it is finished, from its last checkpoint if it was cut. Returns the lock of the
+/// run too, unless somebody else is at it.
 pub fn run_cell(
     cell: &Cell,
     device: &Device,
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
-    warn: impl FnMut(String),
 ) -> Result<(Done, Option<Lock>), LabError> {
     // Before anything else: several processes may come to a run that is not begun at the same time.
     let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
-    let run = match RunDir::open(&cell.path) {
-        Ok(run) => run,
-        Err(_) => RunDir::create(&cell.path, &cell.config)?,
+    let open = || -> Result<_, LabError> { Ok(cell.config.task.build()?.into()) };
+    let mut session = if RunDir::exists(&cell.path)? {
+        let run = RunDir::open(&cell.path)?;
+        if run.config()? != cell.config {
+            let reason = "contains a run with other settings; choose another out, or remove it";
+            return Err(LabError::run_dir(&cell.path, reason));
+        }
+        if ended_at(&run, &cell.config)?.is_some() {
+            return Ok((Done::Before, Some(lock)));
+        }
+        if let Some(why) = run.failure()? {
+            let path = cell.path.display();
+            let again = format!("{why}; to try again: tra train --resume {path}");
+            return Err(LabError::Diverged(again));
+        }
+        let warn = |text| observer.warn(text);
+        Session::resume(run, lock, cell.config.clone(), open()?, device, warn)?
+    } else {
+        Session::create(&cell.path, lock, cell.config.clone(), open()?, device)?
     };
-    if run.config()? != cell.config {
-        let reason = "holds a run with other settings; choose another out, or remove it";
-        return Err(LabError::run_dir(&cell.path, reason));
-    }
-    if finished(&run, &cell.config)? {
-        return Ok((Done::Before, Some(lock)));
-    }
-    let training = device.clone().autodiff();
-    let start = run.newest(cell.config.optimizer(), &training, warn)?;
-    run.truncate_metrics(start.as_ref().map_or(0, |c| c.position.step))?;
-    let outcome = train(&run, &cell.config, device, start, interrupted, observer)?;
+    let outcome = train(&mut session, interrupted, observer)?;
     let done = if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now };
-    Ok((done, Some(lock)))
-}
-
-/// Whether nothing is left to do: the last step taken, or everything right often enough.
-pub(crate) fn finished(run: &RunDir, config: &RunConfig) -> Result<bool, LabError> {
-    let Some(position) = run.position()? else { return Ok(false) };
-    let perfect = config.eval.until_perfect;
-    Ok(position.step >= config.steps || (perfect > 0 && position.perfect >= perfect))
+    Ok((done, Some(session.into_lock())))
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
 //! The training loop.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::{Measure, Task, draw};
+use tra_tasks::Task;
 
 use crate::batch::{Batch, Source};
-use crate::config::{Lengths, RunConfig};
+use crate::checkpoints::{Checkpoint, Position};
+use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::eval::{Question, evaluate};
 use crate::loss::cross_entropy;
-use crate::optimizer::{Optimizer, Summed};
-use crate::records::{Evaluation, EvaluationRecord, Metric, StepRecord};
-use crate::run_dir::{Checkpoint, Position, RunDir};
+use crate::optimizer::Summed;
+use crate::records::{EvaluationRecord, Metric, StepRecord};
+use crate::run_dir::RunDir;
 use crate::schedule::learning_rate;
+use crate::session::{Session, check};
 
 /// Who is told how a run is going.
 pub trait Observer {
@@ -29,6 +29,8 @@ pub trait Observer {
     fn evaluating(&mut self, split: &str, done: u64, of: u64);
     /// An evaluation is done.
     fn evaluated(&mut self, record: &EvaluationRecord);
+    /// Something went wrong that is no reason to stop.
+    fn warn(&mut self, text: String);
 }
 
 /// How fast a run goes.
@@ -72,51 +74,70 @@ pub struct Outcome {
     pub end: End,
     /// Where it stands.
     pub position: Position,
-    /// The last checkpoint.
-    pub checkpoint: PathBuf,
     /// The last evaluation, if the run did not end before it.
     pub evaluation: Option<EvaluationRecord>,
     /// How fast it went.
     pub pace: Pace,
 }
 
-/// Trains in `run` from `start`, or from scratch, until the steps of `config` are taken, everything
-/// is right, or `interrupted` is set.
+/// Trains until the steps of the run are taken, everything is right, or `interrupted` is set.
+///
+/// Wherever it is interrupted, or killed, the run resumes to the same bytes.
 pub fn train(
-    run: &RunDir,
-    config: &RunConfig,
-    device: &Device,
-    start: Option<Checkpoint>,
+    session: &mut Session,
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, LabError> {
-    let task: Arc<dyn Task> = config.task.build()?.into();
-    let device = device.clone().autodiff();
-    let Checkpoint { mut decoder, mut optimizer, mut position, tokenizer } = match start {
-        Some(checkpoint) => checkpoint,
-        None => fresh(config, task.as_ref(), &device)?,
-    };
-    run.check_data(task.as_ref(), &decoder, &position)?;
-    check_positions(config, task.as_ref(), &decoder)?;
-    let source = source(config, &task);
-    let mut data = source.ahead(position.step..config.steps).into_iter();
+    let outcome = run(session, interrupted, observer);
+    if let Err(LabError::Diverged(why)) = &outcome
+        && let Err(error) = session.run().note_failure(why)
+    {
+        observer.warn(error.to_string());
+    }
+    outcome
+}
+
+fn run(
+    session: &mut Session,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, LabError> {
+    let config = session.config().clone();
+    let Checkpoint { mut decoder, mut optimizer, mut position, tokenizer, .. } =
+        session.begin(observer)?;
+    let source = Source { task: session.task().clone(), config: config.clone() };
+    let mut data = source.ahead(position.step..config.steps);
     let mut pace = Pace::default();
-    let mut saved = None;
     let mut evaluation = None;
-    let mut end = End::Finished;
+    let mut stop = false;
 
-    while position.step < config.steps {
+    let end = loop {
+        // First, for a run that was stopped before the evaluation of the step it stands at.
+        if session.is_evaluation_due(position.step) {
+            evaluation = session.evaluate(&decoder, position.step, interrupted, observer)?;
+            if evaluation.is_none() {
+                break End::Interrupted;
+            }
+        }
+        if session.is_perfect() {
+            break End::Perfect;
+        }
+        if position.step >= config.steps {
+            break End::Finished;
+        }
+        if stop {
+            break End::Interrupted;
+        }
+
         let begin = Instant::now();
-        let Some(batches) = data.next() else { break };
-        let batches = batches?;
+        let batches = data.next(position.step)?;
         let waited = begin.elapsed();
-
         let step = position.step;
         let lr = learning_rate(step, config.steps, config.lr, config.warmup);
         let (loss, gradients) = gradients(&decoder, &batches, config.seed, step);
         let norm = gradients.norm();
         if !(loss.is_finite() && norm.is_finite()) {
-            return Err(diverged(run, &decoder, step, loss, norm, lr));
+            return Err(diverged(session.run(), &decoder, step + 1, &why(loss, norm), lr));
         }
         let scale = if config.clip > 0.0 && norm > config.clip { config.clip / norm } else { 1.0 };
         decoder = optimizer.step(decoder, gradients, scale, lr, step);
@@ -127,91 +148,33 @@ pub fn train(
         position.tokens += tokens;
         let record =
             StepRecord { step: position.step, loss, lr, grad_norm: norm, tokens: position.tokens };
-        run.append_metrics(&[Metric::Step(record.clone())])?;
-
-        let every = |n: u64| n > 0 && position.step.is_multiple_of(n);
-        let stop = interrupted.load(Ordering::SeqCst);
-        let last = position.step == config.steps;
-        let mut due = every(config.save_every) || last || stop;
-        let mut testing = Duration::ZERO;
-        if (every(config.eval.every) || last) && !stop {
-            let begin = Instant::now();
-            let record = test(&decoder, task.as_ref(), config, position.step, observer)?;
-            run.append_metrics(&[Metric::Evaluation(record.clone())])?;
-            run.merge_evaluation(&Evaluation {
-                step: record.step,
-                results: record.results.clone(),
+        session.run().append_metrics(&[Metric::Step(record.clone())])?;
+        // Before the evaluation, which may take long and may fail.
+        stop = interrupted.load(Ordering::SeqCst);
+        let due = config.is_saved_at(position.step) || session.is_evaluation_due(position.step);
+        if due || stop {
+            let tokenizer = tokenizer.as_deref();
+            let saved = session.save(&decoder, &optimizer, &position, tokenizer, observer);
+            saved.map_err(|error| match error.is_not_finite() {
+                true => diverged(session.run(), &decoder, position.step, "weights overflow", lr),
+                false => error,
             })?;
-            due |= note(&record, &mut position, task.measure());
-            observer.evaluated(&record);
-            evaluation = Some(record);
-            if config.eval.until_perfect > 0 && position.perfect >= config.eval.until_perfect {
-                end = End::Perfect;
-                due = true;
-            }
-            testing = begin.elapsed();
         }
-        if due {
-            let (tokenizer, position) = (tokenizer.clone(), position.clone());
-            let checkpoint = Checkpoint { decoder, optimizer, position, tokenizer };
-            saved = Some(run.save(&checkpoint, config.keep)?);
-            Checkpoint { decoder, optimizer, .. } = checkpoint;
-        }
-
-        let all = begin.elapsed() - testing;
+        let all = begin.elapsed();
         pace.seconds += all.as_secs_f64();
         pace.outside += (waited + (all - computed)).as_secs_f64();
         pace.tokens += tokens;
         observer.step(&record, &pace);
-        if stop {
-            end = End::Interrupted;
-        }
-        if end != End::Finished {
-            break;
-        }
-    }
-    let rate = pace.tokens_per_second();
-    run.append_timing(&serde_json::json!({
-        "step": position.step, "seconds": pace.seconds, "outside": pace.outside, "tokens_per_second": rate,
-    }))?;
-    let checkpoint = match saved {
-        Some(path) => path,
-        // Nothing was left to do.
-        None => {
-            let position = position.clone();
-            run.save(&Checkpoint { decoder, optimizer, position, tokenizer }, config.keep)?
-        }
     };
-    Ok(Outcome { end, position, checkpoint, evaluation, pace })
-}
-
-fn source(config: &RunConfig, task: &Arc<dyn Task>) -> Source {
-    Source { task: task.clone(), config: config.clone() }
-}
-
-/// Says so before the first step if the model has no position for the longest sequences ahead.
-fn check_positions(config: &RunConfig, task: &dyn Task, decoder: &Decoder) -> Result<(), LabError> {
-    if decoder.config().limit().is_none() {
-        return Ok(());
+    session.keep_evaluations(observer);
+    let rate = pace.tokens_per_second();
+    let timing = session.run().append_timing(&serde_json::json!({
+        "step": position.step, "seconds": pace.seconds, "outside": pace.outside, "tokens_per_second": rate,
+    }));
+    if let Err(error) = timing {
+        observer.warn(error.to_string());
     }
-    let mut read = vec![("train".to_string(), config.train_lengths())];
-    for split in config.eval_splits() {
-        let lengths = config.split_lengths(&split)?;
-        read.push((split, lengths));
-    }
-    for (split, Lengths { to, .. }) in read {
-        let sample = draw(task, &split, (to, to), config.seed, 0)?;
-        let enough = decoder.config().check_length(sample.tokens.len());
-        enough.map_err(|e| LabError::Setting(format!("{split} at length {to}: {e}")))?;
-    }
-    Ok(())
-}
-
-fn fresh(config: &RunConfig, task: &dyn Task, device: &Device) -> Result<Checkpoint, LabError> {
-    let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
-    let optimizer = Optimizer::new(&decoder, config.optimizer());
-    let position = Position { data: task.fingerprint(), ..Position::default() };
-    Ok(Checkpoint { decoder, optimizer, position, tokenizer: task.tokenizer().map(Into::into) })
+    Ok(Outcome { end, position, evaluation, pace })
 }
 
 /// What a run will cost, from its first steps.
@@ -236,9 +199,10 @@ pub fn forecast(
 ) -> Result<Forecast, LabError> {
     let task: Arc<dyn Task> = config.task.build()?.into();
     let device = device.clone().autodiff();
-    let Checkpoint { mut decoder, mut optimizer, .. } = fresh(config, task.as_ref(), &device)?;
-    check_positions(config, task.as_ref(), &decoder)?;
-    let source = source(config, &task);
+    check(config, task.as_ref())?;
+    let Checkpoint { mut decoder, mut optimizer, .. } =
+        Checkpoint::fresh(config, task.as_ref(), &device)?;
+    let source = Source { task: task.clone(), config: config.clone() };
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);
     // From all over the run, as sequences may grow on the way; before them one that is not timed,
@@ -307,58 +271,19 @@ pub(crate) fn gradients(
     summed.unwrap_or_else(|| (0.0, Summed::zeros(decoder)))
 }
 
-fn test(
-    decoder: &Decoder,
-    task: &dyn Task,
-    config: &RunConfig,
-    step: u64,
-    observer: &mut dyn Observer,
-) -> Result<EvaluationRecord, LabError> {
-    let mut results = Vec::new();
-    for name in config.eval_splits() {
-        let lengths = config.split_lengths(&name)?;
-        let sequences = config.eval.sequences;
-        let question = Question { split: name.clone(), lengths, sequences, seed: config.seed };
-        let progress = |done| observer.evaluating(&name, done, sequences);
-        results.push(evaluate(decoder, task, &question, progress)?);
+fn why(loss: f64, norm: f64) -> String {
+    match loss.is_finite() {
+        true => format!("gradient norm is {norm}"),
+        false => format!("loss is {loss}"),
     }
-    Ok(EvaluationRecord { step, results })
 }
 
-/// Notes an evaluation in the position; whether it is the best so far.
-fn note(record: &EvaluationRecord, position: &mut Position, measure: Measure) -> bool {
-    let exact = record.results.iter().map(|r| r.exact_match);
-    let perfect = !record.results.is_empty() && exact.clone().all(|e| e == 1.0);
-    position.perfect = if perfect { position.perfect + 1 } else { 0 };
-    let count = record.results.len().max(1) as f64;
-    let mean = match measure {
-        Measure::ExactMatch => exact.sum::<f64>() / count,
-        // Short windows may be fully right by chance: text is judged by its loss alone.
-        Measure::Perplexity => 0.0,
-    };
-    let loss = record.results.iter().map(|r| r.loss).sum::<f64>() / count;
-    // Of equal shares the lower loss is better.
-    let best = position.best.is_none_or(|(_, before)| {
-        mean > before || (mean == before && position.best_loss.is_none_or(|least| loss <= least))
-    });
-    if best {
-        position.best = Some((record.step, mean));
-        position.best_loss = Some(loss);
-    }
-    best
-}
-
-fn diverged(run: &RunDir, decoder: &Decoder, step: u64, loss: f64, norm: f64, lr: f64) -> LabError {
-    let step = step + 1;
-    let what = if loss.is_finite() {
-        format!("gradient norm is {norm}")
-    } else {
-        format!("loss is {loss}")
-    };
-    let last = run.steps().ok().and_then(|steps| steps.last().copied());
-    let last = match last {
+fn diverged(run: &RunDir, decoder: &Decoder, step: u64, what: &str, lr: f64) -> LabError {
+    // Made of the weights that have just failed: going on from it would fail again.
+    let aside = run.set_aside(step - 1);
+    let last = match last_good(run) {
         Some(last) => format!("last good checkpoint: step {last}"),
-        None => "there is no checkpoint yet".into(),
+        None => "there is no good checkpoint".into(),
     };
     let parameters = decoder.parameters();
     let bad = parameters.iter().find(|(_, tensor)| tensor.not_finite() > 0);
@@ -366,46 +291,20 @@ fn diverged(run: &RunDir, decoder: &Decoder, step: u64, loss: f64, norm: f64, lr
         Some((name, _)) => format!("{name} is no longer finite: the step before was too large"),
         None => "the activations overflow".into(),
     };
+    let aside = aside.err().map_or(String::new(), |error| format!("; {error}"));
     LabError::Diverged(format!(
-        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try a lower --lr than {lr:.1e}"
+        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try a lower --lr than {lr:.1e}{aside}"
     ))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::records::EvalResult;
-
-    fn result(exact_match: f64) -> EvalResult {
-        EvalResult { split: "iid".into(), sequences: 1, exact_match, ..Default::default() }
-    }
-
-    #[test]
-    fn the_newest_of_equally_good_evaluations_is_the_best() {
-        let mut position = Position::default();
-        let record =
-            |step, exact_match| EvaluationRecord { step, results: vec![result(exact_match)] };
-        let exact = Measure::ExactMatch;
-        assert!(note(&record(1, 0.5), &mut position, exact));
-        assert!(!note(&record(2, 0.4), &mut position, exact));
-        assert!(note(&record(3, 1.0), &mut position, exact));
-        assert!(note(&record(4, 1.0), &mut position, exact));
-        assert_eq!((position.best, position.perfect), (Some((4, 1.0)), 2));
-        note(&record(5, 0.9), &mut position, exact);
-        assert_eq!(position.perfect, 0);
-    }
-
-    #[test]
-    fn of_text_the_lower_loss_is_the_best() {
-        let mut position = Position::default();
-        let record = |step, loss, exact| EvaluationRecord {
-            step,
-            results: vec![EvalResult { loss, ..result(exact) }],
-        };
-        let mut note = |record| note(&record, &mut position, Measure::Perplexity);
-        assert!(note(record(1, 5.0, 0.0)) && note(record(2, 4.0, 0.0)));
-        assert!(!note(record(3, 4.5, 0.9)), "right by chance");
-        assert!(!note(record(4, f64::NAN, 0.0)));
-        assert_eq!(position.best, Some((2, 0.0)));
-    }
+/// The newest checkpoint of which no evaluation says that it has diverged.
+fn last_good(run: &RunDir) -> Option<u64> {
+    let metrics = run.metrics().ok()?;
+    let bad = |step: u64| {
+        metrics.iter().any(|metric| match metric {
+            Metric::Evaluation(record) => record.step == step && !record.is_finite(),
+            Metric::Step(_) => false,
+        })
+    };
+    run.steps().ok()?.into_iter().rev().find(|step| !bad(*step))
 }

@@ -1,68 +1,12 @@
 //! Training repeats, resumes to the bit, and stops with a clear word when something is wrong.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod common;
 
 use burn::tensor::Device;
-use tra_lab::LabError;
-use tra_lab::config::RunConfig;
-use tra_lab::records::{EvaluationRecord, Metric, StepRecord};
+use common::{FINAL, Stop, check_same, config, go, go_until, read};
+use tra_lab::records::Metric;
 use tra_lab::run_dir::RunDir;
-use tra_lab::train::{End, Observer, Outcome, Pace, train};
-
-/// Says nothing, and may ask for a stop after a step.
-struct Silent<'a> {
-    stop_after: u64,
-    interrupted: &'a AtomicBool,
-}
-
-impl Observer for Silent<'_> {
-    fn step(&mut self, record: &StepRecord, _: &Pace) {
-        if record.step + 1 == self.stop_after {
-            self.interrupted.store(true, Ordering::SeqCst);
-        }
-    }
-    fn evaluating(&mut self, _: &str, _: u64, _: u64) {}
-    fn evaluated(&mut self, _: &EvaluationRecord) {}
-}
-
-const TINY: &str = "steps = 12\nbatch = 3\nlength = '4..20'\nlr = 1e-3\nsave_every = 4\n\
-    [eval]\nevery = 6\nsequences = 4\n[model]\nlayers = 2\nwidth = 12\nheads = 2\ndropout = 0.2\n";
-
-/// The tiny run, with further settings as `--set` takes them, one a line.
-fn config(extra: &str) -> RunConfig {
-    let set: Vec<String> = extra.lines().map(String::from).collect();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), TINY).unwrap();
-    RunConfig::read(Some(file.path()), Vec::new(), &set).unwrap()
-}
-
-/// Trains from wherever the folder stands until `stop_after`, or to the end.
-fn go(path: &Path, config: &RunConfig, stop_after: u64) -> Result<Outcome, LabError> {
-    let device = Device::flex();
-    let run = match RunDir::open(path) {
-        Ok(run) => run,
-        Err(_) => RunDir::create(path, config)?,
-    };
-    let _lock = run.lock()?;
-    let start = run.newest(config.optimizer(), &device.clone().autodiff(), |_| {})?;
-    let at = start.as_ref().map_or(0, |c| c.position.step);
-    run.truncate_metrics(at)?;
-    let interrupted = AtomicBool::new(at + 1 == stop_after);
-    let mut observer = Silent { stop_after, interrupted: &interrupted };
-    train(&run, config, &device, start, &interrupted, &mut observer)
-}
-
-fn read(path: &Path, name: &str) -> Vec<u8> {
-    std::fs::read(path.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-const FINAL: [&str; 4] = [
-    "metrics.jsonl",
-    "eval.json",
-    "checkpoints/step-00000012/model.safetensors",
-    "checkpoints/step-00000012/training.safetensors",
-];
+use tra_lab::train::End;
 
 /// The other optimizer, and batches that narrow.
 const MUON: &str = "optimizer=muon\ncurriculum.from=6\ncurriculum.until=0.7\ncurriculum.widen=3";
@@ -74,7 +18,7 @@ fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
         let folders = [1, 2, 2].map(|threads| {
             let folder = tempfile::tempdir().unwrap();
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| go(folder.path(), &config, 0)).unwrap();
+            pool.install(|| go(folder.path(), &config)).unwrap();
             folder
         });
         for name in FINAL {
@@ -84,31 +28,34 @@ fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
     }
 }
 
-/// Stopped after any step and resumed, once or several times: the same files to the byte.
+/// Stopped after any step and resumed, once or several times, in the middle of an evaluation too: the same
+/// files to the byte, and the same checkpoints.
 #[test]
 fn a_resumed_run_is_the_run_that_was_never_interrupted() {
-    let stops = [vec![1], vec![5], vec![8], vec![11], vec![2, 3, 7, 10]];
+    let mut stops: Vec<Vec<Stop>> = (1..=12).map(|step| vec![Stop::At(step)]).collect();
+    stops.push(vec![Stop::At(2), Stop::At(3), Stop::At(7), Stop::At(10)]);
+    stops.push(vec![Stop::InEvaluation(6)]);
+    stops.push(vec![Stop::InEvaluation(6), Stop::InEvaluation(6), Stop::InEvaluation(12)]);
     check_resumed("", &stops);
-    check_resumed(MUON, &stops[3..]);
+    check_resumed("save_every=0\nkeep=1", &stops);
+    check_resumed(MUON, &stops[11..]);
 }
 
-fn check_resumed(settings: &str, stops: &[Vec<u64>]) {
+fn check_resumed(settings: &str, stops: &[Vec<Stop>]) {
     let config = config(settings);
     let whole = tempfile::tempdir().unwrap();
-    go(whole.path(), &config, 0).unwrap();
+    go(whole.path(), &config).unwrap();
     for stops in stops {
         let cut = tempfile::tempdir().unwrap();
         for stop in stops {
-            let outcome = go(cut.path(), &config, *stop).unwrap();
-            assert_eq!((outcome.end, outcome.position.step), (End::Interrupted, *stop));
+            let outcome = go_until(cut.path(), &config, *stop).unwrap();
+            let (Stop::At(at) | Stop::InEvaluation(at)) = stop else { unreachable!() };
+            assert_eq!((outcome.end, outcome.position.step), (End::Interrupted, *at));
+            let saved = RunDir::open(cut.path()).unwrap().steps().unwrap();
+            assert!(saved.contains(at), "{stops:?}: {saved:?}");
         }
-        go(cut.path(), &config, 0).unwrap();
-        for name in FINAL {
-            assert!(
-                read(cut.path(), name) == read(whole.path(), name),
-                "{stops:?}: {name} differs"
-            );
-        }
+        assert_eq!(go(cut.path(), &config).unwrap().end, End::Finished);
+        check_same(cut.path(), whole.path(), &format!("{stops:?}"));
     }
 }
 
@@ -119,7 +66,7 @@ fn losses_of_the_first_ten_steps_are_pinned() {
     for (attention, pinned) in [("tra", PINNED_TRA), ("rope", PINNED_ROPE)] {
         let config = config(&format!("model.attention.name={attention}\nsteps=10\neval.every=0"));
         let folder = tempfile::tempdir().unwrap();
-        go(folder.path(), &config, 0).unwrap();
+        go(folder.path(), &config).unwrap();
         let metrics = RunDir::open(folder.path()).unwrap().metrics().unwrap();
         let losses: Vec<f64> = metrics
             .iter()
@@ -141,7 +88,7 @@ fn accumulation_is_a_larger_batch() {
     let losses = |extra: &str| {
         let config = config(&format!("model.dropout=0.0\nsteps=5\n{extra}"));
         let folder = tempfile::tempdir().unwrap();
-        go(folder.path(), &config, 0).unwrap();
+        go(folder.path(), &config).unwrap();
         let metrics = RunDir::open(folder.path()).unwrap().metrics().unwrap();
         let records = metrics.into_iter().filter_map(|m| match m {
             Metric::Step(s) => Some((s.loss, s.grad_norm, s.tokens)),
@@ -159,19 +106,25 @@ fn accumulation_is_a_larger_batch() {
 #[test]
 fn a_loss_that_is_no_number_stops_the_run_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
-    let config = config("lr=1e30\nclip=0.0\nsave_every=1\nwarmup=0.0\nsteps=50\neval.every=0");
-    let text = go(folder.path(), &config, 0).unwrap_err().to_string();
-    for part in ["diverged", "at step", "checkpoint: step", "likely cause", "lower --lr"] {
+    let config =
+        config("lr=1e30\nclip=0.0\nsave_every=1\nwarmup=0.1\nsteps=50\neval.every=0\nkeep=9");
+    let text = go(folder.path(), &config).unwrap_err().to_string();
+    for part in ["diverged", "at step", "good checkpoint", "likely cause", "lower --lr"] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(text.lines().count(), 1);
+    // The weights that failed are set aside, so that a resumed run does not begin with them.
+    let run = RunDir::open(folder.path()).unwrap();
+    let last = run.metrics().unwrap().last().unwrap().step();
+    assert!(!run.steps().unwrap().contains(&last), "{text}");
+    assert!(folder.path().join(format!("checkpoints/diverged-{last:08}")).exists());
 }
 
 #[test]
 fn perfect_runs_stop_early_only_when_asked() {
     let folder = tempfile::tempdir().unwrap();
     let config = config("eval.until_perfect=1\neval.every=2\nsteps=4");
-    let outcome = go(folder.path(), &config, 0).unwrap();
+    let outcome = go(folder.path(), &config).unwrap();
     assert_eq!((outcome.end, outcome.position.step), (End::Finished, 4), "an untrained model");
 }
 
@@ -179,7 +132,7 @@ fn perfect_runs_stop_early_only_when_asked() {
 fn only_the_newest_and_the_best_checkpoints_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let config = config("save_every=1\nkeep=2\neval.every=0");
-    go(folder.path(), &config, 0).unwrap();
+    go(folder.path(), &config).unwrap();
     assert_eq!(RunDir::open(folder.path()).unwrap().steps().unwrap(), [11, 12]);
 }
 
@@ -187,7 +140,7 @@ fn only_the_newest_and_the_best_checkpoints_are_kept() {
 fn damage_is_named_and_the_older_checkpoint_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let config = config("");
-    go(folder.path(), &config, 0).unwrap();
+    go(folder.path(), &config).unwrap();
     let run = RunDir::open(folder.path()).unwrap();
     let steps = run.steps().unwrap();
     assert!(steps.len() >= 2, "{steps:?}");
@@ -203,7 +156,6 @@ fn damage_is_named_and_the_older_checkpoint_is_used() {
         assert!(warnings[0].contains("checkpoint 12 is damaged"), "{warnings:?}");
         std::fs::write(&path, whole).unwrap();
     }
-    go(folder.path(), &config, 0).unwrap();
 }
 
 #[test]
@@ -212,13 +164,13 @@ fn run_directories_that_cannot_be_used_say_why() {
     let path = folder.path().join("run");
     let config = config("steps=1\neval.every=0");
     let text = RunDir::open(&path).unwrap_err().to_string();
-    assert!(text.contains("no run directory"), "{text}");
-    go(&path, &config, 0).unwrap();
-    let text = RunDir::create(&path, &config).unwrap_err().to_string();
+    assert!(text.contains("not a run directory"), "{text}");
+    go(&path, &config).unwrap();
+    let text = RunDir::check_unused(&path).unwrap_err().to_string();
     assert!(text.contains("--resume"), "{text}");
     let run = RunDir::open(&path).unwrap();
-    let _held = run.lock().unwrap();
-    let text = run.lock().unwrap_err().to_string();
+    let _held = RunDir::lock(&path).unwrap();
+    let text = RunDir::lock(&path).unwrap_err().to_string();
     assert!(text.contains("another process"), "{text}");
 
     let file = path.join("config.toml");

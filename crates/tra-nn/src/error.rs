@@ -103,6 +103,12 @@ pub enum CheckpointError {
     /// Not a safetensors file, or one cut short.
     #[error("not a readable safetensors file: {0}")]
     Safetensors(String),
+    /// What was read is not what was written.
+    #[error(
+        "its checksum is wrong: the file is damaged (if another program changed it, remove \
+         \"checksum\" from its metadata)"
+    )]
+    Damaged,
     /// Not a PyTorch state dict.
     #[error("not a readable PyTorch state dict: {0}")]
     Pytorch(String),

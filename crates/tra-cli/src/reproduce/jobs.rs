@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::interrupt::STOPPED;
 use crate::show;
-use crate::train::STOPPED;
 
 /// How many at a time, and threads for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

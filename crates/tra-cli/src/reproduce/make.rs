@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tra_lab::eval::Question;
 use tra_lab::report::plural;
 use tra_lab::reproduce::{TextPart, Trial, test};
@@ -14,16 +14,19 @@ use tra_lab::sweep::Done;
 use tra_nn::device::Device;
 
 use super::wikitext;
+use crate::sweep::Failures;
 use crate::{show, sweep};
 
 /// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
-/// if that process does not finish them. `among_others` of ours it does not say of every run that they made it.
+/// if that process does not finish them. A run that fails is noted, and the others go on. `among_others` of ours it does
+/// not say of every run that they made it.
 pub fn make(
     trials: &[Trial],
     text: Option<&(TextPart, PathBuf)>,
     among_others: bool,
     device: &Device,
     interrupted: &AtomicBool,
+    failures: &mut Failures,
 ) -> Result<bool> {
     let mut left: Vec<usize> = (0..trials.len()).collect();
     while !left.is_empty() {
@@ -32,7 +35,7 @@ pub fn make(
             let (trial, number) = (&trials[index], format!("{}/{}", index + 1, trials.len()));
             // The lock is held through the tests as well, which two processes must not make twice.
             let one = sweep::one(&trial.cell, &number, device, interrupted);
-            let (done, lock) = one.with_context(|| show::file_name(&trial.cell.path))?;
+            let Some((done, lock)) = failures.note(&trial.cell, one) else { continue };
             if !among_others {
                 sweep::say(&trial.cell, &number, done);
             }
@@ -47,7 +50,7 @@ pub fn make(
                 Some((part, folder)) => wikitext::test(trial, part, folder, device).map(|()| true),
                 None => tested(trial, &number, device, interrupted),
             };
-            if !whole? {
+            if failures.note(&trial.cell, whole) == Some(false) {
                 return Ok(false);
             }
         }

@@ -22,7 +22,9 @@ use tra_nn::device::Device;
 
 use self::jobs::Jobs;
 use self::make::make;
+use crate::interrupt::{STOPPED, on_interrupt};
 use crate::show;
+use crate::sweep::Failures;
 
 /// The experiments that are runs, in the order in which `all` makes them.
 const FILES: [(&str, &str); 8] = [
@@ -102,7 +104,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let interrupted = crate::train::on_interrupt()?;
+    let doing = (!args.worker).then_some("the steps at hand and saving");
+    let interrupted = on_interrupt(doing)?;
     let device = tra_nn::device::by_name(&args.device)?;
     let names: Vec<String> = match args.name.as_str() {
         "all" => FILES.iter().map(|(name, _)| name.to_string()).chain(["timing".into()]).collect(),
@@ -128,6 +131,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let part = read("wikitext")?.scale(args.scale).text.clone();
         part.map(|part| wikitext::folder(&part, args.text.as_deref())).transpose()?;
     }
+    let mut failures = Failures::default();
     for name in &names {
         let out = folder(&args, name);
         if name == "timing" {
@@ -137,14 +141,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
         }
-        if !one(name, &args, &out, &device, &interrupted)? {
+        if !one(name, &args, &out, &device, &interrupted, &mut failures)? {
             if !args.worker {
                 show::say("stopped; the same command goes on from here");
             }
-            return Ok(ExitCode::from(crate::train::STOPPED));
+            return Ok(ExitCode::from(STOPPED));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    // The process that started this one comes by every run that failed here, and lists them all.
+    Ok(if args.worker { ExitCode::SUCCESS } else { failures.tell() })
 }
 
 /// Where an experiment goes.
@@ -206,6 +211,7 @@ fn one(
     out: &Path,
     device: &Device,
     interrupted: &AtomicBool,
+    failures: &mut Failures,
 ) -> Result<bool> {
     let mut experiment = read(name)?;
     let text = match experiment.scale(args.scale).text.clone() {
@@ -223,7 +229,8 @@ fn one(
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
         show::open_text(&trial.cell.config)?;
     }
-    let make = |among_others| make(&trials, text.as_ref(), among_others, device, interrupted);
+    let mut make =
+        |among_others| make(&trials, text.as_ref(), among_others, device, interrupted, failures);
     if args.worker {
         return make(true);
     }
@@ -318,7 +325,10 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let command = format!("tra {}", words.join(" "));
     let mut page = gather(&title, &paths, None, vec![command], &device, show::warn)?;
-    for (run, trial) in page.runs.iter_mut().zip(trials) {
+    for run in &mut page.runs {
+        // Not by their order: one that cannot be read is not on the page.
+        let is_its = |trial: &&Trial| show::file_name(&trial.cell.path) == run.name;
+        let Some(trial) = trials.iter().find(is_its) else { continue };
         run.attention = trial.model.clone();
         if experiment.tasks.len() > 1 {
             run.task = trial.task.clone();
@@ -334,8 +344,7 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
 }
 
 fn write(out: &Path, name: &str, text: &str) -> Result<()> {
-    let path = out.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    crate::report::save(&out.join(name), text)
 }
 
 #[cfg(test)]

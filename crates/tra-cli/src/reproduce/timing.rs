@@ -67,12 +67,12 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     let begin = Instant::now();
     let peak = Peak::new().run() / begin.elapsed().as_secs_f64();
     let seconds = flops * (repeat + 4) as f64 / (0.5 * peak);
-    eprintln!(
+    show::say(&format!(
         "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns: about {}",
         file.title,
         scale.name(),
         show::duration(seconds)
-    );
+    ));
     if dry_run {
         return Ok(());
     }
@@ -90,7 +90,6 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
         "sizes": lines.iter().map(|line| json!({ "size": line.size, "seconds": line.seconds }))
             .collect::<Vec<_>>(),
     });
-    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     super::write(out, "table.txt", &text)?;
     super::write(out, "results.json", &format!("{raw:#}\n"))?;
     show::print(&format!("{text}\n{}\n", out.join("results.json").display()))

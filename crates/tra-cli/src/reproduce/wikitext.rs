@@ -8,6 +8,7 @@ use tra_lab::perplexity::Windows;
 use tra_lab::records::{Perplexity, Protocol};
 use tra_lab::reproduce::{Experiment, TextPart, Trial};
 use tra_lab::run_dir::RunDir;
+use tra_lab::session::ended_at;
 use tra_nn::device::Device;
 use tra_text::{Corpus, Part};
 
@@ -66,7 +67,7 @@ pub fn test(trial: &Trial, part: &TextPart, folder: &Path, device: &Device) -> R
         return Ok(());
     }
     let found = crate::perplexity::measure(&model, folder, &windows, part.limit)?;
-    Ok(run.merge_perplexity(&found)?)
+    Ok(run.add_perplexity(&found)?)
 }
 
 /// How many runs are not trained, or not measured.
@@ -95,19 +96,25 @@ fn windows(part: &TextPart) -> Result<Vec<Windows>> {
 
 /// Whether perplexity at every window is known of a run after this step.
 fn is_measured(run: &RunDir, step: u64, windows: &[Windows]) -> Result<bool> {
-    let Some(known) = run.perplexity()? else { return Ok(false) };
-    let has = |w: &Windows| {
+    let has = |known: &Perplexity, w: &Windows| {
         known.results.iter().any(|r| (r.protocol, r.window) == (w.protocol, w.window))
     };
-    Ok(known.step == step && windows.iter().all(has))
+    let known = run.perplexities()?;
+    Ok(known.at(step).any(|known| windows.iter().all(|w| has(known, w))))
 }
 
 /// What was found of every run.
 pub fn found(trials: &[Trial]) -> Result<Vec<(String, u64, Perplexity)>> {
     let mut all = Vec::new();
     for trial in trials {
-        if let Some(found) = RunDir::open(&trial.cell.path)?.perplexity()? {
-            all.push((trial.model.clone(), trial.cell.config.seed, found));
+        if !RunDir::exists(&trial.cell.path)? {
+            continue;
+        }
+        let run = RunDir::open(&trial.cell.path)?;
+        if let Some(step) = ended_at(&run, &trial.cell.config)?
+            && let Some(found) = run.perplexities()?.at(step).next()
+        {
+            all.push((trial.model.clone(), trial.cell.config.seed, found.clone()));
         }
     }
     Ok(all)

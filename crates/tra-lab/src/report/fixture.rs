@@ -10,6 +10,7 @@ pub fn report() -> Report {
         version: "0.1.0".into(),
         commands: vec!["tra train --task flip-flop && echo \"done\"".into()],
         runs: runs.map(|(attention, seed)| run(attention, seed)).into(),
+        left_out: Vec::new(),
     }
 }
 

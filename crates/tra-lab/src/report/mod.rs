@@ -40,6 +40,8 @@ pub struct Report {
     pub commands: Vec<String>,
     /// The runs, in any order.
     pub runs: Vec<Run>,
+    /// What the page is without, and why, one line each.
+    pub left_out: Vec<String>,
 }
 
 /// One trained model and what is known about it.
@@ -125,13 +127,14 @@ pub fn html(report: &Report) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>{title}</title>\n<style>\n{css}</style></head>\n<body>\n\
-         <header><h1>{title}</h1>\n{summary}\
+         <header><h1>{title}</h1>\n{summary}{left_out}\
          <nav aria-label=\"Sections\"><ul>{contents}</ul></nav></header>\n\
          <main>\n{body}</main>\n\
          <footer><p>Made by TRA {version}. Threshold Relative Attention is described in \
          <a href=\"{PAPER}\">arXiv:2503.23174</a>.</p></footer>\n</body></html>\n",
         css = include_str!("report.css"),
         summary = summary::paragraphs(&tasks),
+        left_out = left_out(report),
         version = escape(&report.version),
     )
 }
@@ -144,6 +147,17 @@ fn by_task(tasks: &[Task], meant: fn(&Task) -> bool, part: fn(&Task) -> String) 
         html => format!("<h3>{}</h3>\n{html}", escape(task.name)),
     };
     tasks.iter().filter(|task| meant(task)).map(named).collect()
+}
+
+fn left_out(report: &Report) -> String {
+    let lines = report.left_out.iter().map(|text| format!("<li>{}</li>\n", escape(text)));
+    match report.left_out.is_empty() {
+        true => String::new(),
+        false => {
+            let lines: String = lines.collect();
+            format!("<p>Left out of this page:</p>\n<ul class=\"left-out\">\n{lines}</ul>\n")
+        }
+    }
 }
 
 fn settings(report: &Report) -> String {

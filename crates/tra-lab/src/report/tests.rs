@@ -26,6 +26,7 @@ fn text_from_outside_is_escaped() {
     report.title = nasty.into();
     report.version = nasty.into();
     report.commands.push(nasty.into());
+    report.left_out.push(nasty.into());
     for run in &mut report.runs {
         run.name = nasty.into();
         run.attention = nasty.into();
@@ -39,6 +40,15 @@ fn text_from_outside_is_escaped() {
     sound(&page);
     assert!(!page.contains("<x") && !page.contains("onload=\"y"));
     assert!(page.contains("&lt;x onload=&quot;y&quot;&gt;&amp;"));
+}
+
+#[test]
+fn what_is_left_out_stands_on_the_page() {
+    assert!(!html(&fixture::report()).contains("Left out"));
+    let left_out = vec!["the run x: damaged".into()];
+    let page = html(&Report { left_out, ..fixture::report() });
+    sound(&page);
+    assert!(page.contains("Left out of this page") && page.contains("the run x: damaged"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::error::LabError;
 use crate::eval::Question;
 use crate::records::Evaluation;
 use crate::run_dir::RunDir;
-use crate::sweep::finished;
+use crate::session::ended_at;
 use crate::train::forecast;
 
 /// What is left to do.
@@ -57,10 +57,11 @@ struct Speed {
 fn left(trial: &Trial) -> Result<(u64, Vec<&Question>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
-    if let Ok(run) = RunDir::open(&trial.cell.path) {
+    if RunDir::exists(&trial.cell.path)? {
+        let run = RunDir::open(&trial.cell.path)?;
         steps -= run.position()?.map_or(0, |position| position.step).min(steps);
-        if finished(&run, config)? {
-            (steps, known) = (0, run.evaluation()?);
+        if let Some(step) = ended_at(&run, config)? {
+            (steps, known) = (0, run.evaluations()?.at(step));
         }
     }
     Ok((steps, trial.left(&known)?))

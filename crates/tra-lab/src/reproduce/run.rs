@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::error::LabError;
 use crate::eval::{Question, evaluate};
 use crate::records::{EvalResult, Evaluation, is_lost};
 use crate::run_dir::RunDir;
-use crate::sweep::finished;
+use crate::session::ended_at;
 
 /// Everything an experiment found; nothing in it depends on the clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,22 +80,20 @@ pub fn test(
 ) -> Result<bool, LabError> {
     let run = RunDir::open(&trial.cell.path)?;
     // Without its weights, which are read for nothing where every process comes by every run.
-    let known = run.evaluation()?;
-    if run.steps()?.last() == Some(&known.step) && trial.left(&known)?.is_empty() {
+    if let Some(step) = run.steps()?.last()
+        && trial.left(&run.evaluations()?.at(*step))?.is_empty()
+    {
         return Ok(true);
     }
     let (step, decoder) = run.newest_model(device, warn)?;
     let task = trial.cell.config.task.build()?;
     loop {
-        let known = run.evaluation()?;
-        let known = if known.step == step { known } else { Evaluation::default() };
+        let known = run.evaluations()?.at(step);
         let Some(question) = trial.left(&known)?.first().copied() else { return Ok(true) };
-        if interrupted.load(Ordering::SeqCst) {
-            return Ok(false);
-        }
         let done = |done| progress(question, done);
-        let result = evaluate(&decoder, task.as_ref(), question, done)?;
-        run.merge_evaluation(&Evaluation { step, results: vec![result] })?;
+        let result = evaluate(&decoder, task.as_ref(), question, interrupted, done)?;
+        let Some(result) = result else { return Ok(false) };
+        run.add_evaluation(&Evaluation { step, results: vec![result] })?;
     }
 }
 
@@ -118,7 +116,7 @@ pub fn in_folder(
     let is_asked = |trial: &Trial| asked.iter().any(|other| other.cell.path == trial.cell.path);
     let is_there = |trial: &Trial| {
         let there = RunDir::open(&trial.cell.path).and_then(|run| {
-            Ok(run.config()? == trial.cell.config && finished(&run, &trial.cell.config)?)
+            Ok(run.config()? == trial.cell.config && ended_at(&run, &trial.cell.config)?.is_some())
         });
         there.unwrap_or(false)
     };
@@ -138,13 +136,14 @@ pub fn in_folder(
 pub fn found(trials: &[Trial]) -> Result<Vec<Found>, LabError> {
     let mut all = Vec::new();
     for trial in trials {
-        let Ok(run) = RunDir::open(&trial.cell.path) else { continue };
-        let config = &trial.cell.config;
-        let Evaluation { step, results } = run.evaluation()?;
-        // It may have ended before its last step, when everything was right.
-        if run.steps()?.last() != Some(&step) {
+        if !RunDir::exists(&trial.cell.path)? {
             continue;
         }
+        let run = RunDir::open(&trial.cell.path)?;
+        let config = &trial.cell.config;
+        // It may have ended before its last step, when everything was right.
+        let Some(step) = ended_at(&run, config)? else { continue };
+        let Evaluation { results, .. } = run.evaluations()?.at(step);
         let wanted = trial.tests.iter();
         let results: Vec<EvalResult> = wanted
             .filter_map(|question| results.iter().find(|r| answers(r, question)).cloned())

@@ -3,15 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use pytorch_reader::PytorchReader;
 use safetensors::tensor::Metadata;
 use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
+use tra_disk::Checksum;
 
 use crate::error::{CheckpointError, Error, Mismatch};
+
+/// The key of the metadata under which the checksum of a file stands.
+const CHECKSUM: &str = "checksum";
 
 /// A file of named tensors.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,22 +115,24 @@ impl TensorFile {
         }
     }
 
-    /// Writes a safetensors file: beside its path first, synced, then renamed.
+    /// Says which tensors have values that are NaN or infinite, if any has: such a model is not worth keeping.
+    pub fn check_finite(&self) -> Result<(), Error> {
+        let counts = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.not_finite()));
+        let not_finite: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+        match not_finite.is_empty() {
+            true => Ok(()),
+            false => {
+                let wrong = Mismatch { not_finite, ..Mismatch::default() };
+                Err(CheckpointError::from(wrong).at(&self.path))
+            }
+        }
+    }
+
+    /// Writes a safetensors file, whole or not at all, with a checksum in its metadata.
     pub fn write(&self) -> Result<(), Error> {
-        let path = &self.path;
-        let bytes = self.bytes().map_err(|reason| reason.at(path))?;
-        let mut beside = path.clone().into_os_string();
-        beside.push(".partial");
-        let io = |action| move |source| CheckpointError::Io { action, source }.at(path);
-        let write = || {
-            let mut file = File::create(&beside)?;
-            file.write_all(&bytes)?;
-            file.sync_all()
-        };
-        write().map_err(io("cannot write it")).inspect_err(|_| {
-            let _ = fs::remove_file(&beside);
-        })?;
-        fs::rename(&beside, path).map_err(io("cannot put it in place"))
+        let bytes = self.bytes().map_err(|reason| reason.at(&self.path))?;
+        let io = |source| CheckpointError::Io { action: "cannot write it", source };
+        tra_disk::write_atomically(&self.path, &bytes).map_err(|e| io(e).at(&self.path))
     }
 }
 
@@ -137,14 +143,14 @@ impl TensorFile {
     fn bytes(&self) -> Result<Vec<u8>, CheckpointError> {
         let unwritable = |e: &dyn std::fmt::Display| CheckpointError::Safetensors(e.to_string());
         let plain = safetensors::serialize(&self.tensors, None).map_err(|e| unwritable(&e))?;
-        if self.metadata.is_empty() {
-            return Ok(plain);
-        }
+        let tensors = SafeTensors::deserialize(&plain).map_err(|e| unwritable(&e))?;
+        let mut metadata = self.metadata.clone();
+        metadata.insert(CHECKSUM.into(), checksum(&self.metadata, &tensors));
         let short = || CheckpointError::Safetensors("it is shorter than any header".into());
         let (length, rest) = plain.split_first_chunk::<8>().ok_or_else(short)?;
         let (header, data) =
             rest.split_at_checked(u64::from_le_bytes(*length) as usize).ok_or_else(short)?;
-        let metadata = serde_json::to_string(&self.metadata).map_err(|e| unwritable(&e))?;
+        let metadata = serde_json::to_string(&metadata).map_err(|e| unwritable(&e))?;
         let tensors = header.trim_ascii_end().strip_prefix(b"{").ok_or_else(short)?;
         let comma = if tensors == b"}" { "" } else { "," };
         let mut header = format!("{{\"__metadata__\":{metadata}{comma}").into_bytes();
@@ -155,6 +161,22 @@ impl TensorFile {
     }
 }
 
+/// The checksum of everything a file says: metadata, names, types, shapes and numbers.
+fn checksum(metadata: &BTreeMap<String, String>, file: &SafeTensors<'_>) -> String {
+    let mut sum = Checksum::default();
+    for (key, value) in metadata.iter().filter(|(key, _)| *key != CHECKSUM) {
+        sum.field(key.as_bytes());
+        sum.field(value.as_bytes());
+    }
+    let tensors: BTreeMap<_, _> = file.iter().collect();
+    for (name, view) in tensors {
+        sum.field(name.as_bytes());
+        sum.field(format!("{:?} {:?}", view.dtype(), view.shape()).as_bytes());
+        sum.field(view.data());
+    }
+    sum.hex()
+}
+
 type Contents = (BTreeMap<String, String>, BTreeMap<String, HostTensor>);
 
 fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
@@ -163,7 +185,12 @@ fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
     let unreadable = |e: SafeTensorError| CheckpointError::Safetensors(plain(&e));
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
     let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
-    let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let mut metadata: BTreeMap<String, String> =
+        header.metadata().clone().unwrap_or_default().into_iter().collect();
+    // Files of other programs, and ours of before, carry none.
+    if metadata.remove(CHECKSUM).is_some_and(|noted| noted != checksum(&metadata, &file)) {
+        return Err(CheckpointError::Damaged);
+    }
     let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
         let values = decode(name, &format!("{:?}", view.dtype()), view.data())?;
@@ -194,7 +221,9 @@ fn read_header(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError>
     if header.data_len() as u64 != behind - length {
         return Err(unreadable(SafeTensorError::MetadataIncompleteBuffer));
     }
-    Ok(header.metadata().clone().unwrap_or_default().into_iter().collect())
+    let mut metadata = header.metadata().clone().unwrap_or_default();
+    metadata.remove(CHECKSUM);
+    Ok(metadata.into_iter().collect())
 }
 
 /// The commonest causes in words a user can act on.

@@ -23,8 +23,8 @@ use crate::error::{CheckpointError, Error, Mismatch};
 const CONFIG: &str = "config";
 
 impl Decoder {
-    /// Writes the weights and settings to a safetensors file, beside it first and then renamed, so
-    /// that an interrupted write leaves the old file.
+    /// Writes the weights and settings to a safetensors file, whole or not at all: an interrupted
+    /// write leaves the old file. Weights that are not finite are refused.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.save_with(path, BTreeMap::new())
     }
@@ -40,7 +40,9 @@ impl Decoder {
             .map_err(|e| CheckpointError::BadConfig(e.to_string()).at(path.as_ref()))?;
         let mut metadata = about;
         metadata.insert(CONFIG.into(), config);
-        TensorFile { path: path.as_ref().into(), metadata, tensors: self.parameters() }.write()
+        let file = TensorFile { path: path.as_ref().into(), metadata, tensors: self.parameters() };
+        file.check_finite()?;
+        file.write()
     }
 
     /// Rebuilds a model from a file alone: one of ours, or one whose settings can be told from its

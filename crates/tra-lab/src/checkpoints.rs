@@ -1,0 +1,400 @@
+//! The checkpoints of a run: how they are written, chosen, read and removed.
+//!
+//! ```text
+//! checkpoints/step-00000100/
+//!   model.safetensors       the model alone; PyTorch and `Decoder::load` read it
+//!   training.safetensors    the optimizer's memory; in the metadata where the run stands, and its settings
+//! ```
+//!
+//! The folder of a model that has diverged is renamed to `diverged-…`. Both files carry a checksum. A folder under its name is whole: it is written beside and renamed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use tra_nn::checkpoint::TensorFile;
+use tra_nn::{Decoder, DecoderConfig};
+use tra_tasks::Task;
+
+use crate::config::RunConfig;
+use crate::error::LabError;
+use crate::optimizer::{Optimizer, Settings};
+use crate::records::Standing;
+use crate::run_dir::{RunDir, TOKENIZER};
+
+const MODEL: &str = "model.safetensors";
+const TRAINING: &str = "training.safetensors";
+const POSITION: &str = "position";
+const SETTINGS: &str = "settings";
+
+/// Where a run stands: everything that is neither a tensor nor in `metrics.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    /// Steps taken.
+    pub step: u64,
+    /// Tokens read, padding excluded.
+    pub tokens: u64,
+    /// Fingerprint of the files the run learns from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+/// A model in the middle of its training, as it was read.
+pub struct Checkpoint {
+    /// The model.
+    pub decoder: Decoder,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Where it stands.
+    pub position: Position,
+    /// All it takes to make the tokenizer again, where it learns from text.
+    pub tokenizer: Option<Arc<str>>,
+    /// The settings it was trained with; checkpoints of before do not say.
+    pub settings: Option<RunConfig>,
+}
+
+/// A model in the middle of its training, as it is to be written.
+pub(crate) struct Snapshot<'a> {
+    pub decoder: &'a Decoder,
+    pub optimizer: &'a Optimizer,
+    pub position: &'a Position,
+    pub tokenizer: Option<&'a str>,
+    pub settings: &'a RunConfig,
+}
+
+impl RunDir {
+    /// Writes a checkpoint.
+    pub(crate) fn save(&self, snapshot: &Snapshot<'_>) -> Result<PathBuf, LabError> {
+        let parent = self.checkpoints();
+        let name = folder(snapshot.position.step);
+        let place = parent.join(&name);
+        // Nobody else writes here: the run is locked.
+        let (beside, old) =
+            (parent.join(format!(".{name}.partial")), parent.join(format!(".{name}.old")));
+        let write = || -> Result<(), LabError> {
+            remove(&beside)?;
+            tra_disk::create_dir_all(&beside)
+                .map_err(|e| LabError::io("cannot make", &beside, e))?;
+            snapshot.write(&beside)?;
+            sync(&beside)?;
+            // A damaged checkpoint of this step makes way, but not before the new one is whole.
+            if place.exists() {
+                remove(&old)?;
+                rename(&place, &old)?;
+            }
+            rename(&beside, &place)?;
+            sync(&parent)?;
+            remove(&old)
+        };
+        write().inspect_err(|_| {
+            let _ = remove(&beside);
+        })?;
+        Ok(place)
+    }
+
+    /// Removes the checkpoints that are no longer wanted after the one of `step` was written.
+    ///
+    /// What stays: that one, the best, the newest `keep` of those that are due by `save_every` or the
+    /// end, and whatever is newer than `step`, which the run will come to again. One that was
+    /// written because the run was interrupted is not due, so that a run leaves the same checkpoints
+    /// however often it was interrupted.
+    pub(crate) fn prune(
+        &self,
+        step: u64,
+        best: Option<u64>,
+        config: &RunConfig,
+    ) -> Result<(), LabError> {
+        let steps = self.steps()?;
+        let due = steps.iter().rev().filter(|s| **s <= step && config.is_saved_at(**s));
+        let newest: Vec<u64> = due.take(config.keep).copied().collect();
+        for old in steps {
+            if old < step && Some(old) != best && !newest.contains(&old) {
+                remove(&self.checkpoints().join(folder(old)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the checkpoint of a step out of the run, if there is one, and leaves it to be looked at.
+    pub(crate) fn set_aside(&self, step: u64) -> Result<(), LabError> {
+        let name = folder(step);
+        let place = self.checkpoints().join(&name);
+        if !place.exists() {
+            return Ok(());
+        }
+        let aside = self.checkpoints().join(name.replace("step", "diverged"));
+        remove(&aside)?;
+        rename(&place, &aside)
+    }
+
+    /// Removes what a killed process left of unfinished checkpoints. The run is locked.
+    pub(crate) fn remove_unfinished(&self) -> Result<(), LabError> {
+        let parent = self.checkpoints();
+        for name in names(&parent)? {
+            let Some(of) = name.strip_prefix(".step-") else { continue };
+            // Killed between two renames: the old one is all there is of this step.
+            if let Some(step) = of.strip_suffix(".old") {
+                let place = parent.join(format!("step-{step}"));
+                if !place.exists() {
+                    rename(&parent.join(&name), &place)?;
+                    continue;
+                }
+            }
+            remove(&parent.join(&name))?;
+        }
+        Ok(())
+    }
+
+    /// Steps of which there is a checkpoint, ascending.
+    pub fn steps(&self) -> Result<Vec<u64>, LabError> {
+        let names = names(&self.checkpoints())?;
+        let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
+        let mut steps: Vec<u64> = names.iter().filter_map(step).collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The file with the model of a checkpoint.
+    pub fn model_file(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(folder(step)).join(MODEL)
+    }
+
+    /// Says which checkpoints there are, if there is none of `step`.
+    pub(crate) fn check_step(&self, step: u64) -> Result<(), LabError> {
+        let steps = self.steps()?;
+        if steps.contains(&step) {
+            return Ok(());
+        }
+        let there: Vec<String> = steps.iter().map(u64::to_string).collect();
+        let reason = match there.is_empty() {
+            true => "has no checkpoint yet; train it first".into(),
+            false => format!("has no checkpoint of step {step}; it has {}", there.join(", ")),
+        };
+        Err(LabError::run_dir(self.path(), reason))
+    }
+
+    /// The model of a checkpoint.
+    pub fn model(&self, step: u64, device: &Device) -> Result<Decoder, LabError> {
+        self.check_step(step)?;
+        let decoder = Decoder::load(self.model_file(step), device)?;
+        self.check_model(decoder.config())?;
+        Ok(decoder)
+    }
+
+    /// Returns the newest step whose model can be read, and that model. Damaged ones are passed over,
+    /// and `warn` is told of each.
+    pub fn newest_model(
+        &self,
+        device: &Device,
+        warn: impl FnMut(String),
+    ) -> Result<(u64, Decoder), LabError> {
+        let load = |step| Ok((step, Decoder::load(self.model_file(step), device)?));
+        let (step, decoder) = self.newest_readable(warn, load)?.ok_or_else(|| {
+            LabError::run_dir(self.path(), "has no checkpoint yet; train it first")
+        })?;
+        self.check_model(decoder.config())?;
+        Ok((step, decoder))
+    }
+
+    /// Returns the newest checkpoint that training can continue from, if there is any.
+    pub fn newest(
+        &self,
+        settings: Settings,
+        device: &Device,
+        warn: impl FnMut(String),
+    ) -> Result<Option<Checkpoint>, LabError> {
+        self.newest_readable(warn, |step| self.load(step, settings, device))
+    }
+
+    /// Returns where the newest whole checkpoint stands, if there is one.
+    pub fn position(&self) -> Result<Option<Position>, LabError> {
+        let read = |step| {
+            TensorFile::read(self.model_file(step))?;
+            let file = TensorFile::read(self.checkpoints().join(folder(step)).join(TRAINING))?;
+            position(&file)
+        };
+        self.newest_readable(|_| {}, read)
+    }
+
+    /// Returns what `read` makes of the newest checkpoint it can read. If there are checkpoints and
+    /// none can be read, the error names each with its fault.
+    pub(crate) fn newest_readable<T>(
+        &self,
+        mut warn: impl FnMut(String),
+        read: impl Fn(u64) -> Result<T, LabError>,
+    ) -> Result<Option<T>, LabError> {
+        loop {
+            let steps = self.steps()?;
+            let (mut faults, mut denied) = (Vec::new(), false);
+            for step in steps.iter().rev() {
+                match read(*step) {
+                    // What may not be read is not damaged: going back to an older one is not for us
+                    // to decide.
+                    Ok(found) if !denied => {
+                        for fault in faults {
+                            warn(format!("checkpoint {fault}; an older one is used"));
+                        }
+                        return Ok(Some(found));
+                    }
+                    Ok(_) => break,
+                    Err(error) => {
+                        denied |= error.is_denied();
+                        let what = if error.is_denied() { "cannot be read" } else { "is damaged" };
+                        faults.push(format!("{step} {what}: {error}"));
+                    }
+                }
+            }
+            if faults.is_empty() {
+                return Ok(None);
+            }
+            // A training process may have removed what was listed, and written others.
+            if self.steps()? == steps {
+                let reason = format!("no checkpoint can be used: {}", faults.join("; "));
+                return Err(LabError::run_dir(self.path(), reason));
+            }
+        }
+    }
+
+    /// Makes sure that `config.toml` describes the model that was trained.
+    pub fn check_model(&self, trained: &DecoderConfig) -> Result<(), LabError> {
+        let described = self.config()?.decoder(trained.vocab)?;
+        if described == *trained {
+            return Ok(());
+        }
+        let difference = difference(&described, trained);
+        let reason = format!(
+            "config.toml does not describe the model that was trained: {difference}; restore config.toml"
+        );
+        Err(LabError::run_dir(self.path(), reason))
+    }
+
+    /// Makes sure that a task is still what the run began with: the same tokens, and the same text.
+    pub fn check_data(
+        &self,
+        task: &dyn Task,
+        decoder: &Decoder,
+        position: &Position,
+    ) -> Result<(), LabError> {
+        let (ours, theirs) = (decoder.config().vocab, task.vocab());
+        if ours != theirs {
+            let reason =
+                format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
+            return Err(LabError::run_dir(self.path(), reason));
+        }
+        if position.data.is_some() && position.data != task.fingerprint() {
+            let reason = "the text or its tokenizer has changed since this run began; put it \
+                          back, or start another run with --out";
+            return Err(LabError::run_dir(self.path(), reason));
+        }
+        Ok(())
+    }
+
+    /// The step of the best evaluation during training.
+    pub fn best_step(&self) -> Result<u64, LabError> {
+        let standing = Standing::of(&self.metrics()?, self.config()?.task.measure());
+        let reason = "has no evaluation during training, and so no best checkpoint";
+        let best = standing.best.ok_or_else(|| LabError::run_dir(self.path(), reason))?;
+        Ok(best.step)
+    }
+
+    fn load(&self, step: u64, settings: Settings, device: &Device) -> Result<Checkpoint, LabError> {
+        let folder = self.checkpoints().join(folder(step));
+        let mut file = TensorFile::read(folder.join(MODEL))?;
+        let tokenizer = file.metadata.remove(TOKENIZER).map(Into::into);
+        let decoder = Decoder::from_tensors(file.config()?, file, device)?;
+        let training = TensorFile::read(folder.join(TRAINING))?;
+        let damaged = |reason: String| LabError::run_dir(&training.path, reason);
+        let position = position(&training)?;
+        let trained_with = match training.metadata.get(SETTINGS) {
+            Some(text) => {
+                let settings = toml::from_str(text);
+                Some(settings.map_err(|e| damaged(format!("settings: {}", e.message())))?)
+            }
+            None => None,
+        };
+        let optimizer =
+            Optimizer::from_tensors(&decoder, settings, &training.tensors).map_err(damaged)?;
+        Ok(Checkpoint { decoder, optimizer, position, tokenizer, settings: trained_with })
+    }
+}
+
+impl Snapshot<'_> {
+    fn write(&self, folder: &Path) -> Result<(), LabError> {
+        let about = self.tokenizer.map(|record| (TOKENIZER.to_string(), record.to_string()));
+        self.decoder.save_with(folder.join(MODEL), about.into_iter().collect())?;
+        let unwritable = |e: &dyn std::fmt::Display| LabError::Setting(e.to_string());
+        let position = serde_json::to_string(self.position).map_err(|e| unwritable(&e))?;
+        let settings = toml::to_string(self.settings).map_err(|e| unwritable(&e))?;
+        let training = TensorFile {
+            path: folder.join(TRAINING),
+            metadata: BTreeMap::from([(POSITION.into(), position), (SETTINGS.into(), settings)]),
+            tensors: self.optimizer.tensors(),
+        };
+        training.check_finite()?;
+        Ok(training.write()?)
+    }
+}
+
+fn position(training: &TensorFile) -> Result<Position, LabError> {
+    let position = training.metadata.get(POSITION).map(|text| serde_json::from_str(text));
+    match position {
+        Some(Ok(position)) => Ok(position),
+        _ => Err(LabError::run_dir(&training.path, "does not say where the run stands")),
+    }
+}
+
+/// What differs between two models, as `width is 8 there and 16 in the checkpoint`.
+fn difference(described: &DecoderConfig, trained: &DecoderConfig) -> String {
+    let value = |config| serde_json::to_value(config).unwrap_or_default();
+    let (described, trained) = (value(described), value(trained));
+    let keys = described.as_object().into_iter().flat_map(|table| table.keys());
+    let differing = keys.filter(|key| described.get(key) != trained.get(key)).map(|key| {
+        let name = |value: Option<&serde_json::Value>| match value {
+            Some(serde_json::Value::Object(part)) if part.contains_key("name") => {
+                part["name"].to_string()
+            }
+            Some(value) => value.to_string(),
+            None => "missing".into(),
+        };
+        let [there, here] = [&described, &trained].map(|config| name(config.get(key)));
+        match there == here {
+            true => format!("the settings of {key} {here} differ"),
+            false => format!("{key} is {there} there and {here} in the checkpoint"),
+        }
+    });
+    differing.collect::<Vec<_>>().join(", ")
+}
+
+fn folder(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// Names in a folder; one that is not there has none.
+fn names(folder: &Path) -> Result<Vec<String>, LabError> {
+    let io = |e| LabError::io("cannot read", folder, e);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(io(e)),
+    };
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    entries.map(name).collect::<std::io::Result<_>>().map_err(io)
+}
+
+fn remove(folder: &Path) -> Result<(), LabError> {
+    tra_disk::remove_dir_all(folder).map_err(|e| LabError::io("cannot remove", folder, e))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), LabError> {
+    tra_disk::rename(from, to).map_err(|e| LabError::io("cannot put in place", to, e))
+}
+
+fn sync(folder: &Path) -> Result<(), LabError> {
+    tra_disk::sync_folder(folder).map_err(|e| LabError::io("cannot sync", folder, e))
+}

@@ -1,0 +1,391 @@
+//! The life of a run: created or resumed under its lock, trained, evaluated, and left resumable.
+//!
+//! A session refuses before it writes. Everything that can be wrong with a new or a resumed run is
+//! checked in [`Session::create`] and [`Session::resume`], and a refused resume leaves every file as
+//! it was.
+//!
+//! The order of writing makes a run the same wherever it is stopped: metrics, then the checkpoint,
+//! then the evaluation. A checkpoint at whose step an evaluation is due and not yet in
+//! `metrics.jsonl` is evaluated first when the run is resumed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use tra_disk::Lock;
+use tra_nn::Decoder;
+use tra_tasks::{Task, TaskConfig, draw};
+
+use crate::checkpoints::{Checkpoint, Position, Snapshot};
+use crate::config::{Lengths, RunConfig};
+use crate::error::LabError;
+use crate::eval::{Question, evaluate};
+use crate::optimizer::Optimizer;
+use crate::records::{Evaluation, EvaluationRecord, Metric, Standing};
+use crate::run_dir::RunDir;
+use crate::train::{End, Observer};
+
+/// A run at work. Nobody else trains in its directory while it lives.
+pub struct Session {
+    run: RunDir,
+    config: RunConfig,
+    task: Arc<dyn Task>,
+    start: Option<Checkpoint>,
+    history: History,
+    /// Evaluations that are in `metrics.jsonl` and not yet in `eval.json`.
+    unkept: Vec<EvaluationRecord>,
+    /// Whether the settings are other than those of `config.toml`.
+    changed: bool,
+    _lock: Lock,
+}
+
+impl Session {
+    /// Begins a new run in `path`, whose lock the caller has taken.
+    pub fn create(
+        path: &Path,
+        lock: Lock,
+        config: RunConfig,
+        task: Arc<dyn Task>,
+        device: &Device,
+    ) -> Result<Self, LabError> {
+        check(&config, task.as_ref())?;
+        let start = Checkpoint::fresh(&config, task.as_ref(), &device.clone().autodiff())?;
+        let run = RunDir::create(path, &config)?;
+        Ok(Self {
+            run,
+            config,
+            task,
+            start: Some(start),
+            history: History::default(),
+            unkept: Vec::new(),
+            changed: false,
+            _lock: lock,
+        })
+    }
+
+    /// Goes on with a run, whose lock the caller has taken. `config` is what its settings are from now
+    /// on; task, model, seed and optimizer must be those it was begun with.
+    pub fn resume(
+        run: RunDir,
+        lock: Lock,
+        config: RunConfig,
+        task: Arc<dyn Task>,
+        device: &Device,
+        warn: impl FnMut(String),
+    ) -> Result<Self, LabError> {
+        let before = run.config()?;
+        check_kept(&run, &before, &config, "the run was begun with")?;
+        check(&config, task.as_ref())?;
+        let device = device.clone().autodiff();
+        let newest = run.newest(config.optimizer(), &device, warn)?;
+        let metrics = run.metrics()?;
+        let start = match newest {
+            Some(start) => {
+                if let Some(settings) = &start.settings {
+                    check_kept(&run, settings, &config, "its checkpoint was made with")?;
+                }
+                run.check_model(start.decoder.config())?;
+                run.check_data(task.as_ref(), &start.decoder, &start.position)?;
+                start
+            }
+            None => {
+                check_lost(&run, &before, &metrics)?;
+                Checkpoint::fresh(&config, task.as_ref(), &device)?
+            }
+        };
+        let kept = run.evaluations()?;
+        let unkept = metrics.iter().filter_map(|metric| match metric {
+            Metric::Evaluation(record) => Some(record.clone()),
+            Metric::Step(_) => None,
+        });
+        let is_unkept = |record: &EvaluationRecord| {
+            let known = kept.at(record.step).results;
+            record.step <= start.position.step && record.results.iter().any(|r| !known.contains(r))
+        };
+        let unkept = unkept.filter(is_unkept).collect();
+        let history = History::until(start.position.step, metrics, &config);
+        let changed = config != before;
+        let start = Some(start);
+        Ok(Self { run, config, task, start, history, unkept, changed, _lock: lock })
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunDir {
+        &self.run
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// Steps taken so far.
+    pub fn step(&self) -> u64 {
+        self.start.as_ref().map_or(self.config.steps, |start| start.position.step)
+    }
+
+    /// How the run has ended, if nothing is left to do.
+    pub fn ended(&self) -> Option<End> {
+        self.history.ended(self.step(), &self.config)
+    }
+
+    /// Gives the lock back, to be held for what comes after training.
+    pub fn into_lock(self) -> Lock {
+        self._lock
+    }
+
+    pub(crate) fn task(&self) -> &Arc<dyn Task> {
+        &self.task
+    }
+
+    /// Whether every split was fully right often enough.
+    pub(crate) fn is_perfect(&self) -> bool {
+        self.history.is_perfect(&self.config)
+    }
+
+    /// Whether a model of this step is to be evaluated and has not been.
+    pub(crate) fn is_evaluation_due(&self, step: u64) -> bool {
+        self.history.is_evaluation_due(step, &self.config)
+    }
+
+    /// Makes the files what they were at the step the run goes on from. The first thing that is written.
+    pub(crate) fn begin(&mut self, observer: &mut dyn Observer) -> Result<Checkpoint, LabError> {
+        let Some(start) = self.start.take() else {
+            unreachable!("a session is trained once");
+        };
+        self.run.remove_unfinished()?;
+        self.run.forget_failure()?;
+        self.run.forget_after(start.position.step)?;
+        self.prune(start.position.step, observer);
+        if self.changed {
+            self.run.write_config(&self.config)?;
+        }
+        Ok(start)
+    }
+
+    /// Writes a checkpoint and removes those that are no longer wanted.
+    pub(crate) fn save(
+        &self,
+        decoder: &Decoder,
+        optimizer: &Optimizer,
+        position: &Position,
+        tokenizer: Option<&str>,
+        observer: &mut dyn Observer,
+    ) -> Result<PathBuf, LabError> {
+        self.run.sync_metrics()?;
+        let settings = &self.config;
+        let snapshot = Snapshot { decoder, optimizer, position, tokenizer, settings };
+        let place = self.run.save(&snapshot)?;
+        self.prune(position.step, observer);
+        Ok(place)
+    }
+
+    fn prune(&self, step: u64, observer: &mut dyn Observer) {
+        let best = self.history.standing.best.map(|best| best.step);
+        if let Err(error) = self.run.prune(step, best, &self.config) {
+            observer.warn(format!("an old checkpoint is still there: {error}"));
+        }
+    }
+
+    /// Puts the evaluations into `eval.json`. A failure ends nothing: they are in `metrics.jsonl`, and they
+    /// are tried again after the next one, at the end, and when the run is resumed.
+    pub(crate) fn keep_evaluations(&mut self, observer: &mut dyn Observer) {
+        while let Some(EvaluationRecord { step, results }) = self.unkept.first().cloned() {
+            if let Err(error) = self.run.add_evaluation(&Evaluation { step, results }) {
+                return observer.warn(format!("the results are not in eval.json yet: {error}"));
+            }
+            self.unkept.remove(0);
+        }
+    }
+
+    /// Tests a model on every split and records the results; `None` if it was interrupted.
+    pub(crate) fn evaluate(
+        &mut self,
+        decoder: &Decoder,
+        step: u64,
+        interrupted: &AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<EvaluationRecord>, LabError> {
+        let mut results = Vec::new();
+        for split in self.config.eval_splits() {
+            let lengths = self.config.split_lengths(&split)?;
+            let sequences = self.config.eval.sequences;
+            let seed = self.config.seed;
+            let question = Question { split: split.clone(), lengths, sequences, seed };
+            let progress = |done| observer.evaluating(&split, done, sequences);
+            let task = self.task.as_ref();
+            let Some(result) = evaluate(decoder, task, &question, interrupted, progress)? else {
+                return Ok(None);
+            };
+            results.push(result);
+        }
+        let record = EvaluationRecord { step, results };
+        // With this line the evaluation has happened, and a resumed run does not repeat it.
+        self.run.append_metrics(&[Metric::Evaluation(record.clone())])?;
+        self.unkept.push(record.clone());
+        self.keep_evaluations(observer);
+        self.history.note(&record, &self.config);
+        self.prune(step, observer);
+        observer.evaluated(&record);
+        Ok(Some(record))
+    }
+}
+
+/// What the evaluations of a run so far decide.
+#[derive(Default)]
+struct History {
+    standing: Standing,
+    /// The newest step that was evaluated.
+    evaluated: Option<u64>,
+}
+
+impl History {
+    /// What the metrics up to a step tell.
+    fn until(step: u64, metrics: Vec<Metric>, config: &RunConfig) -> Self {
+        let mut history = Self::default();
+        for metric in metrics.into_iter().filter(|metric| metric.step() <= step) {
+            if let Metric::Evaluation(record) = metric {
+                history.note(&record, config);
+            }
+        }
+        history
+    }
+
+    fn note(&mut self, record: &EvaluationRecord, config: &RunConfig) {
+        self.standing.note(record, config.task.measure());
+        self.evaluated = Some(record.step);
+    }
+
+    fn is_perfect(&self, config: &RunConfig) -> bool {
+        let wanted = config.eval.until_perfect;
+        wanted > 0 && self.standing.perfect >= wanted
+    }
+
+    fn is_evaluation_due(&self, step: u64, config: &RunConfig) -> bool {
+        let every = config.eval.every;
+        let due = step == config.steps || (every > 0 && step.is_multiple_of(every));
+        due && step > 0 && self.evaluated != Some(step)
+    }
+
+    fn ended(&self, step: u64, config: &RunConfig) -> Option<End> {
+        match () {
+            () if self.is_evaluation_due(step, config) => None,
+            () if self.is_perfect(config) => Some(End::Perfect),
+            () if step >= config.steps => Some(End::Finished),
+            () => None,
+        }
+    }
+}
+
+/// Returns the step at which a run has ended, if nothing is left to do. Its newest checkpoint is read
+/// whole.
+pub fn ended_at(run: &RunDir, config: &RunConfig) -> Result<Option<u64>, LabError> {
+    let Some(position) = run.position()? else { return Ok(None) };
+    let history = History::until(position.step, run.metrics()?, config);
+    Ok(history.ended(position.step, config).map(|_| position.step))
+}
+
+impl Checkpoint {
+    /// A model that has learned nothing yet.
+    pub(crate) fn fresh(
+        config: &RunConfig,
+        task: &dyn Task,
+        device: &Device,
+    ) -> Result<Self, LabError> {
+        let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
+        let optimizer = Optimizer::new(&decoder, config.optimizer());
+        let position = Position { data: task.fingerprint(), ..Position::default() };
+        let tokenizer = task.tokenizer().map(Into::into);
+        Ok(Self { decoder, optimizer, position, tokenizer, settings: None })
+    }
+}
+
+/// Says what of a run cannot be done, before anything is: every length and split it will draw, in
+/// training and in its evaluations.
+pub fn check(config: &RunConfig, task: &dyn Task) -> Result<(), LabError> {
+    config.check_lengths(task)?;
+    let decoder = config.decoder(task.vocab())?;
+    let mut drawn = vec![("train".to_string(), config.train_lengths())];
+    for split in config.eval_splits() {
+        let lengths = config.split_lengths(&split)?;
+        drawn.push((split, lengths));
+    }
+    for (split, lengths) in drawn {
+        check_split(config, task, &split, lengths)?;
+        let Lengths { to, .. } = lengths;
+        if decoder.limit().is_some() {
+            let sample = draw(task, &split, (to, to), config.seed, 0)?;
+            let enough = decoder.check_length(sample.tokens.len());
+            enough.map_err(|e| LabError::Setting(format!("{split} at length {to}: {e}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_split(
+    config: &RunConfig,
+    task: &dyn Task,
+    split: &str,
+    lengths: Lengths,
+) -> Result<(), LabError> {
+    // Some tasks have no sequence of every length, such as an odd one; the last of a range that has
+    // one stands for all before it.
+    let Lengths { from, to } = lengths;
+    let last = to.saturating_sub(1).max(from);
+    match task.check_length(to).or_else(|reason| task.check_length(last).map_err(|_| reason)) {
+        Ok(()) => Ok(()),
+        Err(_) if split == "train" => Ok(()),
+        Err(reason) => Err(LabError::Setting(format!(
+            "{} has no sequence of split {split} at length {to}: {reason}; change the task, or name \
+             the splits to test with --eval-splits (tested: {})",
+            task.name(),
+            config.eval_splits().join(", ")
+        ))),
+    }
+}
+
+/// Refuses to go on with another task, model, seed or optimizer than before.
+fn check_kept(
+    run: &RunDir,
+    before: &RunConfig,
+    now: &RunConfig,
+    whose: &str,
+) -> Result<(), LabError> {
+    let parts = [
+        ("task", same_task(&before.task, &now.task)),
+        ("model", before.model == now.model),
+        ("seed", before.seed == now.seed),
+        ("optimizer", before.optimizer == now.optimizer),
+    ];
+    let Some((part, _)) = parts.iter().find(|(_, same)| !same) else { return Ok(()) };
+    let reason = format!(
+        "a resumed run keeps its task, model, seed and optimizer, and {whose} another {part}; start \
+         another run with --out"
+    );
+    Err(LabError::run_dir(run.path(), reason))
+}
+
+/// Text may have moved: whether it is the same is told by its content.
+fn same_task(before: &TaskConfig, now: &TaskConfig) -> bool {
+    match (before, now) {
+        (TaskConfig::Text(before), TaskConfig::Text(now)) => before.holdout == now.holdout,
+        _ => before == now,
+    }
+}
+
+/// Refuses to begin anew where there must have been a checkpoint.
+fn check_lost(run: &RunDir, config: &RunConfig, metrics: &[Metric]) -> Result<(), LabError> {
+    let first = (1..=config.steps).find(|step| config.is_saved_at(*step)).unwrap_or(config.steps);
+    // At that step itself the run may have been killed before its checkpoint was written.
+    match metrics.iter().map(Metric::step).max() {
+        Some(last) if last > first => {
+            let reason = format!(
+                "its checkpoints are gone, though it has taken {last} steps; restore them, or start \
+                 another run with --out"
+            );
+            Err(LabError::run_dir(run.path(), reason))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,124 @@
+//! A tiny run for tests, and how to train it.
+#![allow(dead_code)] // Every test file uses its own part of it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::Device;
+use tra_lab::LabError;
+use tra_lab::config::RunConfig;
+use tra_lab::records::{EvaluationRecord, StepRecord};
+use tra_lab::run_dir::RunDir;
+use tra_lab::session::Session;
+use tra_lab::train::{Observer, Outcome, Pace, train};
+
+const TINY: &str = "steps = 12\nbatch = 3\nlength = '4..20'\nlr = 1e-3\nsave_every = 4\n\
+    [eval]\nevery = 6\nsequences = 4\n[model]\nlayers = 2\nwidth = 12\nheads = 2\ndropout = 0.2\n";
+
+/// The tiny run, with further settings as `--set` takes them, one a line.
+pub fn config(extra: &str) -> RunConfig {
+    let set: Vec<String> = extra.lines().map(String::from).collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TINY).unwrap();
+    RunConfig::read(Some(file.path()), Vec::new(), &set).unwrap()
+}
+
+/// When to ask for a stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stop {
+    Never,
+    /// So that the run stops at this step.
+    At(u64),
+    /// In the middle of the evaluation at this step.
+    InEvaluation(u64),
+}
+
+/// Says nothing, and may ask for a stop.
+pub struct Silent<'a> {
+    stop: Stop,
+    step: u64,
+    /// Steps between evaluations.
+    every: u64,
+    interrupted: &'a AtomicBool,
+}
+
+impl Silent<'_> {
+    /// Where an evaluation comes first, it must not be what is interrupted.
+    fn look_unless_evaluated(&mut self) {
+        if self.step == 0 || self.every == 0 || !self.step.is_multiple_of(self.every) {
+            self.look(self.step);
+        }
+    }
+
+    fn look(&mut self, at: u64) {
+        if self.stop == Stop::At(at + 1) {
+            self.interrupted.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Observer for Silent<'_> {
+    fn step(&mut self, record: &StepRecord, _: &Pace) {
+        self.step = record.step;
+        self.look_unless_evaluated();
+    }
+    fn evaluating(&mut self, _: &str, _: u64, _: u64) {
+        if self.stop == Stop::InEvaluation(self.step) {
+            self.interrupted.store(true, Ordering::SeqCst);
+        }
+    }
+    fn evaluated(&mut self, record: &EvaluationRecord) {
+        self.look(record.step);
+    }
+    fn warn(&mut self, _: String) {}
+}
+
+/// A session in the folder: resumed if there is a run, new otherwise.
+pub fn session(path: &Path, config: &RunConfig) -> Result<Session, LabError> {
+    let device = Device::flex();
+    let lock = RunDir::lock(path)?;
+    let task = config.task.build()?.into();
+    match RunDir::exists(path)? {
+        true => {
+            let run = RunDir::open(path)?;
+            Session::resume(run, lock, config.clone(), task, &device, |_| {})
+        }
+        false => Session::create(path, lock, config.clone(), task, &device),
+    }
+}
+
+/// Trains from wherever the folder stands until it is to stop.
+pub fn go_until(path: &Path, config: &RunConfig, stop: Stop) -> Result<Outcome, LabError> {
+    let mut session = session(path, config)?;
+    let interrupted = AtomicBool::new(false);
+    let every = config.eval.every;
+    let mut observer = Silent { stop, step: session.step(), every, interrupted: &interrupted };
+    observer.look_unless_evaluated();
+    train(&mut session, &interrupted, &mut observer)
+}
+
+/// Trains from wherever the folder stands to the end.
+pub fn go(path: &Path, config: &RunConfig) -> Result<Outcome, LabError> {
+    go_until(path, config, Stop::Never)
+}
+
+pub fn read(path: &Path, name: &str) -> Vec<u8> {
+    std::fs::read(path.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// What must be the same however the run came to its end.
+pub const FINAL: [&str; 4] = [
+    "metrics.jsonl",
+    "eval.json",
+    "checkpoints/step-00000012/model.safetensors",
+    "checkpoints/step-00000012/training.safetensors",
+];
+
+/// Says what differs between two finished tiny runs.
+pub fn check_same(found: &Path, expected: &Path, how: &str) {
+    for name in FINAL {
+        assert!(read(found, name) == read(expected, name), "{how}: {name} differs");
+    }
+    let steps = |path| RunDir::open(path).unwrap().steps().unwrap();
+    assert_eq!(steps(found), steps(expected), "{how}: other checkpoints");
+}
