@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, show::warn)?,
     };
-    run.check_data(task.as_ref(), &decoder, &run.position()?.unwrap_or_default())?;
+    run.check_data_at(step, task.as_ref(), &decoder)?;
     let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
     let mut questions = Vec::new();
     for split in splits {

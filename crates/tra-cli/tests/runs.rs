@@ -201,6 +201,25 @@ fn one_run_that_fails_does_not_stop_a_sweep() {
     assert!(out.join("flipflop-rope-s2/eval.json").exists(), "the runs after it were made");
 }
 
+/// A run that looks finished by its names and headers, and is damaged, is trained again from the older checkpoint.
+#[test]
+fn a_damaged_run_does_not_count_as_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("sweep.toml"), folder.path().join("out"));
+    std::fs::write(&file, format!("out = {out:?}\n{GRID}")).unwrap();
+    let file = file.to_str().unwrap();
+    ok(&["sweep", file]);
+    let damaged = model(&out.join("flipflop-tra-s1"), 4);
+    let whole = std::fs::read(&damaged).unwrap();
+    let mut bytes = whole.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&damaged, bytes).unwrap();
+    let output = tra(&["sweep", file]);
+    let error = text(&output.stderr);
+    assert!(output.status.success() && error.contains("checkpoint 4 is damaged"), "{error}");
+    assert!(std::fs::read(&damaged).unwrap() == whole, "made again to the bit");
+}
+
 #[test]
 fn a_diverging_run_is_noted_and_tried_again_when_asked() {
     let folder = tempfile::tempdir().unwrap();

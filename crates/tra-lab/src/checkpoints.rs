@@ -163,6 +163,10 @@ impl RunDir {
         self.checkpoints().join(folder(step)).join(MODEL)
     }
 
+    fn training_file(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(folder(step)).join(TRAINING)
+    }
+
     /// Says which checkpoints there are, if there is none of `step`.
     pub(crate) fn check_step(&self, step: u64) -> Result<(), LabError> {
         let steps = self.steps()?;
@@ -210,14 +214,21 @@ impl RunDir {
         self.newest_readable(warn, |step| self.load(step, settings, device))
     }
 
-    /// Returns where the newest whole checkpoint stands, if there is one.
+    /// Returns where the newest checkpoint stands, if there is one. By what its files say of themselves: that
+    /// they are undamaged is for [`is_whole`](Self::is_whole) to tell.
     pub fn position(&self) -> Result<Option<Position>, LabError> {
         let read = |step| {
-            TensorFile::read(self.model_file(step))?;
-            let file = TensorFile::read(self.checkpoints().join(folder(step)).join(TRAINING))?;
-            position(&file)
+            TensorFile::read_metadata(self.model_file(step))?;
+            let path = self.training_file(step);
+            position(&TensorFile::read_metadata(&path)?, &path)
         };
         self.newest_readable(|_| {}, read)
+    }
+
+    /// Whether both files of a checkpoint are there and undamaged.
+    pub fn is_whole(&self, step: u64) -> bool {
+        let files = [self.model_file(step), self.training_file(step)];
+        files.iter().all(|file| TensorFile::read(file).is_ok())
     }
 
     /// Returns what `read` makes of the newest checkpoint it can read. If there are checkpoints and
@@ -272,12 +283,29 @@ impl RunDir {
         Err(LabError::run_dir(self.path(), reason))
     }
 
-    /// Makes sure that a task is still what the run began with: the same tokens, and the same text.
-    pub fn check_data(
+    /// Makes sure that a task is still what the model of a step was trained on.
+    pub fn check_data_at(
+        &self,
+        step: u64,
+        task: &dyn Task,
+        decoder: &Decoder,
+    ) -> Result<(), LabError> {
+        let training = self.training_file(step);
+        // Only text can change, and a model alone, without what training needs, does not say.
+        let data = match task.fingerprint().is_some() && training.exists() {
+            true => position(&TensorFile::read_metadata(&training)?, &training)?.data,
+            false => None,
+        };
+        self.check_data(task, decoder, data.as_deref())
+    }
+
+    /// Makes sure that a task is still what the run began with: the same tokens, and the same text, of
+    /// which `data` is the fingerprint.
+    pub(crate) fn check_data(
         &self,
         task: &dyn Task,
         decoder: &Decoder,
-        position: &Position,
+        data: Option<&str>,
     ) -> Result<(), LabError> {
         let (ours, theirs) = (decoder.config().vocab, task.vocab());
         if ours != theirs {
@@ -285,7 +313,7 @@ impl RunDir {
                 format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
             return Err(LabError::run_dir(self.path(), reason));
         }
-        if position.data.is_some() && position.data != task.fingerprint() {
+        if data.is_some() && data != task.fingerprint().as_deref() {
             let reason = "the text or its tokenizer has changed since this run began; put it \
                           back, or start another run with --out";
             return Err(LabError::run_dir(self.path(), reason));
@@ -302,13 +330,12 @@ impl RunDir {
     }
 
     fn load(&self, step: u64, settings: Settings, device: &Device) -> Result<Checkpoint, LabError> {
-        let folder = self.checkpoints().join(folder(step));
-        let mut file = TensorFile::read(folder.join(MODEL))?;
+        let mut file = TensorFile::read(self.model_file(step))?;
         let tokenizer = file.metadata.remove(TOKENIZER).map(Into::into);
         let decoder = Decoder::from_tensors(file.config()?, file, device)?;
-        let training = TensorFile::read(folder.join(TRAINING))?;
+        let training = TensorFile::read(self.training_file(step))?;
         let damaged = |reason: String| LabError::run_dir(&training.path, reason);
-        let position = position(&training)?;
+        let position = position(&training.metadata, &training.path)?;
         let trained_with = match training.metadata.get(SETTINGS) {
             Some(text) => {
                 let settings = toml::from_str(text);
@@ -339,11 +366,10 @@ impl Snapshot<'_> {
     }
 }
 
-fn position(training: &TensorFile) -> Result<Position, LabError> {
-    let position = training.metadata.get(POSITION).map(|text| serde_json::from_str(text));
-    match position {
+fn position(metadata: &BTreeMap<String, String>, path: &Path) -> Result<Position, LabError> {
+    match metadata.get(POSITION).map(|text| serde_json::from_str(text)) {
         Some(Ok(position)) => Ok(position),
-        _ => Err(LabError::run_dir(&training.path, "does not say where the run stands")),
+        _ => Err(LabError::run_dir(path, "does not say where the run stands")),
     }
 }
 

@@ -73,10 +73,10 @@ fn run(
     let config = dir.config()?;
     let model = match dir.steps()?.is_empty() {
         true => None,
-        false => Some(dir.newest_model(device, &mut *warn)?.1),
+        false => Some(dir.newest_model(device, &mut *warn)?),
     };
     let picture = match (&model, shown) {
-        (Some(decoder), Some(shown)) => picture_of(&dir, &config, decoder, shown),
+        (Some((step, decoder)), Some(shown)) => picture_of(&dir, &config, *step, decoder, shown),
         _ => Ok(None),
     };
     let (picture, no_picture) = match picture {
@@ -92,7 +92,7 @@ fn run(
         }
     }
     let lengths = config.train_lengths();
-    let parameters = model.map_or(0, |decoder| {
+    let parameters = model.map_or(0, |(_, decoder)| {
         decoder.parameter_shapes().values().map(|shape| shape.iter().product::<usize>()).sum()
     });
     let run = Run {
@@ -118,6 +118,7 @@ fn run(
 fn picture_of(
     dir: &RunDir,
     config: &RunConfig,
+    step: u64,
     decoder: &Decoder,
     shown: &Shown,
 ) -> Result<Option<Picture>, LabError> {
@@ -128,7 +129,7 @@ fn picture_of(
         },
         other => other.build()?,
     };
-    dir.check_data(task.as_ref(), decoder, &dir.position()?.unwrap_or_default())?;
+    dir.check_data_at(step, task.as_ref(), decoder)?;
     picture(decoder, task.as_ref(), config.seed, shown).map(Some)
 }
 

@@ -86,7 +86,8 @@ impl Session {
                     check_kept(&run, settings, &config, "its checkpoint was made with")?;
                 }
                 run.check_model(start.decoder.config())?;
-                run.check_data(task.as_ref(), &start.decoder, &start.position)?;
+                let data = start.position.data.as_deref();
+                run.check_data(task.as_ref(), &start.decoder, data)?;
                 start
             }
             None => {
@@ -278,8 +279,7 @@ impl History {
     }
 }
 
-/// Returns the step at which a run has ended, if nothing is left to do. Its newest checkpoint is read
-/// whole.
+/// Returns the step at which a run has ended, if nothing is left to do.
 pub fn ended_at(run: &RunDir, config: &RunConfig) -> Result<Option<u64>, LabError> {
     let Some(position) = run.position()? else { return Ok(None) };
     let history = History::until(position.step, run.metrics()?, config);

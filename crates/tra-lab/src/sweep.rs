@@ -139,7 +139,7 @@ pub fn run_cell(
             let reason = "contains a run with other settings; choose another out, or remove it";
             return Err(LabError::run_dir(&cell.path, reason));
         }
-        if ended_at(&run, &cell.config)?.is_some() {
+        if ended_at(&run, &cell.config)?.is_some_and(|step| run.is_whole(step)) {
             return Ok((Done::Before, Some(lock)));
         }
         if let Some(why) = run.failure()? {
