@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
-use tra_lab::eval::{Question, evaluate};
+use tra_lab::eval::{Question, check, evaluate};
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
 use tra_tasks::Measure;
@@ -80,6 +80,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
             sequences: args.sequences,
             seed: config.seed,
         }));
+    }
+    // All of them before the first, which may take long.
+    for question in &questions {
+        check(&decoder, task.as_ref(), question)?;
     }
     let interrupted = on_interrupt(Some("with what is tested so far"))?;
     let begin = Instant::now();

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod bench;
+mod crash;
 mod data;
 mod demo;
 mod eval;
@@ -21,6 +22,11 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// Where memory is short, one line says so.
+#[global_allocator]
+static ALLOCATOR: tra_kernels::memory::Allocator =
+    tra_kernels::memory::Allocator::new(crash::out_of_memory);
 
 /// Threshold Relative Attention: attention that keeps working on sequences far longer than those
 /// it was trained on.
@@ -52,14 +58,13 @@ enum Command {
 
 fn main() -> ExitCode {
     tra_kernels::memory::keep_freed_memory();
-    // A panic is a bug of ours; the user still deserves one line that says so.
-    std::panic::set_hook(Box::new(|panic| {
-        let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
-        let place = panic.location().map(|l| format!(" ({}:{})", l.file(), l.line()));
-        let place = place.unwrap_or_default();
-        show::say(&format!("error: internal, please report it: {message}{place}"));
-    }));
-    let outcome = match Cli::parse().command {
+    crash::set_hook();
+    let command = Cli::parse().command;
+    if let Err(error) = crash::check_environment() {
+        show::say(&format!("error: {error}"));
+        return ExitCode::from(2);
+    }
+    let outcome = match command {
         Command::Demo(args) => demo::run(args),
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(args),

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::json;
+use tra_lab::budget;
 use tra_lab::config::{Lengths, RunConfig};
-use tra_tasks::{NAMES, TaskConfig, draw};
+use tra_tasks::{NAMES, TaskConfig, check_lengths, draw};
 
 use crate::show;
 
@@ -80,20 +81,26 @@ pub struct SampleArgs {
 }
 
 pub fn sample(args: SampleArgs) -> Result<ExitCode> {
-    let name = toml::Value::from(args.task.as_str());
     TaskConfig::by_name(&args.task)?;
-    let config = RunConfig::read(None, vec![("task.name", name)], &args.set)?;
+    let config = RunConfig::of_task(&args.task, args.length, &args.set)?;
     let task = config.task.build()?;
     let lengths = match args.length {
         Some(lengths) => lengths,
         None => config.split_lengths(&args.split)?,
     };
-    let mut all = Vec::new();
+    check_lengths(task.as_ref(), (lengths.from, lengths.to))?;
+    budget::sample(task.as_ref(), lengths).check()?;
+    if args.json {
+        show::print("{\"samples\":[")?;
+    }
+    // One at a time: there may be more than memory holds.
     for index in 0..args.count {
         let sample =
             draw(task.as_ref(), &args.split, (lengths.from, lengths.to), args.seed, index)?;
         if args.json {
-            all.push(json!({ "tokens": sample.tokens, "scored": sample.scored }));
+            let comma = if index > 0 { "," } else { "" };
+            let sample = json!({ "tokens": sample.tokens, "scored": sample.scored });
+            show::print(&format!("{comma}{sample}"))?;
             continue;
         }
         let tokens = sample.tokens.iter().zip(&sample.scored).map(|(token, scored)| {
@@ -103,7 +110,7 @@ pub fn sample(args: SampleArgs) -> Result<ExitCode> {
         show::print(&format!("{}\n", tokens.collect::<Vec<_>>().join(" ")))?;
     }
     if args.json {
-        show::print(&format!("{}\n", json!({ "samples": all })))?;
+        show::print("]}\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }

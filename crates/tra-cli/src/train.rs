@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
 use tra_lab::run_dir::RunDir;
-use tra_lab::session::{self, Session};
+use tra_lab::session::Session;
 use tra_lab::train::{self, End, Forecast, Outcome, train};
 use tra_nn::device::Device;
 use tra_tasks::text::OpenText;
@@ -59,6 +59,7 @@ pub struct Args {
 
 /// Flags that stand for settings.
 #[derive(clap::Args, Clone, Default)]
+#[command(allow_negative_numbers = true)]
 pub struct Settings {
     /// What to learn: see `tra tasks` [default: flipflop, or text where there is --text]
     #[arg(long, help_heading = "Settings")]
@@ -265,7 +266,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             // Before the folder is made: what cannot begin leaves nothing behind.
             RunDir::check_unused(path)?;
             let task = show::open_task(&config)?;
-            session::check(&config, task.as_ref())?;
+            config.check_runnable(task.as_ref())?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),

@@ -265,7 +265,7 @@ fn a_page_is_made_without_what_cannot_be_shown() {
 fn what_cannot_be_tested_is_said_before_the_first_step() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
-    let task = ["--task", "copy-unique", "--set", "task.alphabet=26"];
+    let task = ["--task", "copy-unique", "--set", "task.alphabet=26", "--length", "1..20"];
     let mut arguments = vec!["train", "--out", path.to_str().unwrap()];
     arguments.extend(task);
     assert!(refused(&arguments).contains("--eval-splits"));

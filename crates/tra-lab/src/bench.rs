@@ -12,6 +12,7 @@ use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
 
 use crate::batch::Batch;
+use crate::budget;
 use crate::error::LabError;
 use crate::optimizer::{Method, Optimizer, Settings};
 use crate::train::gradients;
@@ -119,17 +120,20 @@ impl Case {
         }
     }
 
-    fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
+    /// Settings of the decoder.
+    pub fn decoder_config(&self) -> Result<DecoderConfig, LabError> {
         let Self { layers, width, heads, vocab, dropout, .. } = *self;
         let mut attention =
             AnyAttentionConfig::by_name(&self.attention).map_err(tra_nn::Error::from)?;
         if let AnyAttentionConfig::Learned(learned) = &mut attention {
             // As many positions as are asked for, and tokens to decode behind them.
-            learned.count = self.length + DECODED;
+            learned.count = self.length.saturating_add(DECODED);
         }
-        let config =
-            DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) };
-        Ok(config.init_seeded(1, device)?)
+        Ok(DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) })
+    }
+
+    fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
+        Ok(self.decoder_config()?.init_seeded(1, device)?)
     }
 
     fn sequences(&self) -> Vec<Vec<u32>> {
@@ -156,8 +160,9 @@ enum Work {
 }
 
 impl Workload {
-    /// Prepares a case.
+    /// Prepares a case, if this machine has the memory for it.
     pub fn new(case: &Case) -> Result<Self, LabError> {
+        budget::bench(case)?.check()?;
         let device = Device::flex();
         let work = match case.name {
             Name::Op | Name::OpForward => Work::Op(Box::new(Op::new(case)?)),

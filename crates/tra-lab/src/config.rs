@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
-use tra_tasks::{Measure, Task, TaskConfig, TaskError};
+use tra_tasks::TaskConfig;
 
 use crate::curriculum::Curriculum;
 use crate::error::{LabError, toml_reason};
+pub use crate::lengths::Lengths;
 use crate::optimizer::{Method, Settings};
+pub use crate::overrides::Override;
+use crate::overrides::{Given, blame};
 
 /// The layout of run directories this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -193,71 +196,35 @@ impl ModelConfig {
     }
 }
 
-/// A length or a range of lengths, both ends included: `512` or `1..50`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
-    /// The shortest.
-    pub from: usize,
-    /// The longest.
-    pub to: usize,
-}
-
-impl std::str::FromStr for Lengths {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |part: &str| {
-            part.trim().replace('_', "").parse::<usize>().map_err(|_| {
-                format!("{text:?} is no length; give a number, as 512, or a range, as 1..50")
-            })
-        };
-        let (from, to) = match text.split_once("..") {
-            Some((from, to)) => (number(from)?, number(to.trim_start_matches('='))?),
-            None => (number(text)?, number(text)?),
-        };
-        if from > to {
-            return Err(format!("{text:?} is an empty range of lengths"));
-        }
-        Ok(Self { from, to })
-    }
-}
-
-impl std::fmt::Display for Lengths {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.from == self.to {
-            true => write!(f, "{}", self.from),
-            false => write!(f, "{}..{}", self.from, self.to),
-        }
-    }
-}
-
-impl Serialize for Lengths {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Lengths {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Number(usize),
-            Text(String),
-        }
-        match Either::deserialize(deserializer)? {
-            Either::Number(n) => Ok(Self { from: n, to: n }),
-            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
-    }
-}
-
-/// A setting given on the command line: where it stands in the file, and its value.
-pub type Override = (&'static str, Value);
+/// What stands in the `config.toml` of every run there ever was. What came later may be missing.
+const RECORDED: [&str; 21] = [
+    "seed",
+    "steps",
+    "batch",
+    "accumulate",
+    "lr",
+    "warmup",
+    "weight_decay",
+    "clip",
+    "save_every",
+    "keep",
+    "eval",
+    "eval.every",
+    "eval.splits",
+    "eval.sequences",
+    "eval.until_perfect",
+    "task",
+    "task.name",
+    "model",
+    "model.dropout",
+    "model.dropout_placement",
+    "model.attention",
+];
 
 impl RunConfig {
     /// Reads a config file, if any, and lets flags win over it. `set` holds further settings as
-    /// `path=value`, such as `task.alphabet=26`.
+    /// `path=value`, such as `task.alphabet=26`. A run that this machine has no memory for is refused, a run of text
+    /// when the text is opened.
     pub fn read(
         file: Option<&Path>,
         flags: Vec<Override>,
@@ -271,29 +238,65 @@ impl RunConfig {
                 text.parse::<Table>().map_err(|e| LabError::config(path, &text, &e))?
             }
         };
-        Self::from_table(table, flags, set, file)
+        let config = Self::from_table(table, flags, set, file)?;
+        config.check_own_memory()?;
+        Ok(config)
     }
 
+    /// A task by its name, with further settings as `path=value`, to draw from it and not to train on it. Lengths, if
+    /// any are given, take the place of those of training.
+    pub fn of_task(name: &str, lengths: Option<Lengths>, set: &[String]) -> Result<Self, LabError> {
+        let mut flags = vec![("task.name", Value::from(name))];
+        flags.extend(lengths.map(|lengths| ("length", Value::from(lengths.to_string()))));
+        Self::from_table(Table::new(), flags, set, None)
+    }
+
+    /// The settings of a table with others over them. Whatever is wrong is laid at the door of `file` or of the flag or
+    /// `--set` that made it wrong.
     pub(crate) fn from_table(
-        mut table: Table,
+        table: Table,
         flags: Vec<Override>,
         set: &[String],
         file: Option<&Path>,
     ) -> Result<Self, LabError> {
-        for (path, value) in flags {
-            insert(&mut table, path, value)?;
-        }
-        for setting in set {
-            let (path, text) = setting.split_once('=').ok_or_else(|| {
-                LabError::Setting(format!(
-                    "--set {setting}: give it as path=value, as task.alphabet=26"
-                ))
-            })?;
-            // A bare word is a string: --set model.attention.name=rope.
-            let line = format!("value = {}", text.trim());
-            let value = line.parse::<Table>().ok().and_then(|mut t| t.remove("value"));
-            insert(&mut table, path.trim(), value.unwrap_or_else(|| Value::from(text.trim())))?;
-        }
+        let flags = flags.into_iter().map(Given::Flag);
+        let given: Vec<Given<'_>> =
+            flags.chain(set.iter().map(|setting| Given::Set(setting))).collect();
+        let made = |count: usize| -> Result<Self, LabError> {
+            let mut table = table.clone();
+            given[..count].iter().try_for_each(|given| given.apply(&mut table))?;
+            let config = Self::of_table(table)?;
+            config.check_settings()?;
+            Ok(config)
+        };
+        made(given.len()).map_err(|error| blame(error, file, &given, made))
+    }
+
+    /// The settings that a run wrote down. What every run writes must be there: a file without it is no
+    /// run's. Whether they could be trained with here and now is not asked: the run may be from a larger
+    /// machine, or from before a rule.
+    pub fn recorded(table: Table, file: &Path) -> Result<Self, LabError> {
+        let has = |path: &str| {
+            let mut keys = path.split('.');
+            let first = keys.next().and_then(|key| table.get(key));
+            keys.fold(first, |value, key| value?.get(key)).is_some()
+        };
+        let missing: Vec<&str> = RECORDED.into_iter().filter(|path| !has(path)).collect();
+        let wrong = |reason: String| LabError::Config { path: file.into(), reason };
+        let config = Self::of_table(table).map_err(|e| wrong(e.to_string()))?;
+        config.check_values().map_err(|e| wrong(e.to_string()))?;
+        let Some(first) = missing.first() else { return Ok(config) };
+        let more = match missing.len() {
+            1 => String::new(),
+            n => format!(" and {} more settings", n - 1),
+        };
+        Err(wrong(format!(
+            "not written by a run: it lacks {first}{more}, which every run writes down; to begin a run with these settings, \
+             tra train --config FILE --out DIR"
+        )))
+    }
+
+    fn of_table(mut table: Table) -> Result<Self, LabError> {
         // Settings without a name are those of the default: --set model.attention.horizon=exact.
         for (path, name) in [("task", "flipflop"), ("model.attention", "tra")] {
             let part =
@@ -302,12 +305,7 @@ impl RunConfig {
                 part.entry("name").or_insert_with(|| Value::from(name));
             }
         }
-        let config: Self = table.try_into().map_err(|e| match file {
-            Some(path) => LabError::config(path, "", &e),
-            None => LabError::Setting(toml_reason("", &e)),
-        })?;
-        config.validate()?;
-        Ok(config)
+        table.try_into().map_err(|e| LabError::Setting(toml_reason("", &e)))
     }
 
     /// Settings of the optimizer.
@@ -342,8 +340,12 @@ impl RunConfig {
     /// Sequences in one forward pass of step number `step` from 0.
     pub fn batch_at(&self, step: u64) -> usize {
         let Some(curriculum) = self.curriculum else { return self.batch };
-        let as_many = self.batch * self.train_lengths().to / self.lengths_at(step).to.max(1);
-        as_many.min(self.batch * curriculum.widen)
+        let [batch, end, now] =
+            [self.batch, self.train_lengths().to, self.lengths_at(step).to.max(1)]
+                .map(|n| n as u128);
+        // At most the second, which fits: validation has seen to it.
+        let as_many = (batch * end / now).min(batch * curriculum.widen as u128);
+        usize::try_from(as_many).unwrap_or(usize::MAX)
     }
 
     /// Whether a checkpoint is due after so many steps.
@@ -368,94 +370,6 @@ impl RunConfig {
             false => self.eval.splits.clone(),
         }
     }
-
-    /// Says what is wrong with the settings, if anything is.
-    pub fn validate(&self) -> Result<(), LabError> {
-        let wrong = |text: String| Err(LabError::Setting(text));
-        if self.version != VERSION {
-            return wrong(format!(
-                "this run is of version {}, and this program reads version {VERSION}",
-                self.version
-            ));
-        }
-        for (name, value) in
-            [("batch", self.batch), ("accumulate", self.accumulate), ("keep", self.keep)]
-        {
-            if value == 0 {
-                return wrong(format!("{name} must be at least 1"));
-            }
-        }
-        if !(self.lr > 0.0 && self.lr.is_finite()) {
-            return wrong(format!("lr must be positive, not {}", self.lr));
-        }
-        if !(0.0..=1.0).contains(&self.warmup) {
-            return wrong(format!("warmup is a share of the steps, in 0..1, not {}", self.warmup));
-        }
-        for (name, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                return wrong(format!("{name} must be 0 or more, not {value}"));
-            }
-        }
-        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
-            return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
-        }
-        if let Some(curriculum) = self.curriculum {
-            curriculum.validate(self.train_lengths()).map_err(LabError::Setting)?;
-        }
-        if self.eval.until_perfect > 0 && self.eval.every == 0 {
-            return wrong("until_perfect needs evaluations in between: give eval.every".into());
-        }
-        if self.eval.sequences == 0 {
-            return wrong("eval.sequences must be at least 1".into());
-        }
-        self.task.validate()?;
-        for name in self.eval_splits() {
-            self.task.split(&name)?;
-        }
-        if let TaskConfig::Text(_) = self.task {
-            // What depends on the files is looked at when they are opened.
-            if self.eval.until_perfect > 0 {
-                return wrong(
-                    "no text is ever fully right: until_perfect is for other tasks".into(),
-                );
-            }
-            self.decoder(usize::MAX)?;
-            return Ok(());
-        }
-        let task = self.task.build()?;
-        self.decoder(task.vocab())?;
-        self.check_lengths(task.as_ref())
-    }
-
-    /// Says why the task has no sequence of the training lengths, if it has none.
-    pub fn check_lengths(&self, task: &dyn Task) -> Result<(), LabError> {
-        let Lengths { from, to } = self.train_lengths();
-        // Some tasks have no sequence of every length; a text has, unless it is too short.
-        let from = if task.measure() == Measure::Perplexity { to } else { from };
-        if !(from..=to).any(|length| task.check_length(length).is_ok()) {
-            let reason = task.check_length(to).err().unwrap_or_default();
-            return Err(TaskError::Length { task: task.name(), length: to, reason }.into());
-        }
-        Ok(())
-    }
-}
-
-/// Puts a value at a dotted path, making the tables on the way.
-fn insert(table: &mut Table, path: &str, value: Value) -> Result<(), LabError> {
-    let (mut table, mut rest) = (table, path);
-    while let Some((head, tail)) = rest.split_once('.') {
-        let next = table.entry(head).or_insert_with(|| Value::Table(Table::new()));
-        let Value::Table(next) = next else {
-            return Err(LabError::Setting(format!("{path}: {head} is a value, not a table")));
-        };
-        (table, rest) = (next, tail);
-    }
-    // Another mechanism or task: the settings of the one before do not carry over.
-    if rest == "name" && table.get("name") != Some(&value) {
-        table.clear();
-    }
-    table.insert(rest.into(), value);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -542,5 +456,89 @@ mod tests {
         let error = RunConfig::from_table(Table::new(), Vec::new(), &["steps=many".into()], None);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("steps") && error.lines().count() == 1, "{error}");
+    }
+    fn blamed(file: &str, flags: Vec<Override>, set: &[&str]) -> String {
+        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+        let path = Some(Path::new("run.toml"));
+        let error = RunConfig::from_table(file.parse().unwrap(), flags, &set, path);
+        error.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_makes_settings_wrong_is_named() {
+        let lr = || vec![("lr", Value::from(-1.0))];
+        let splits = vec![("eval.splits", Value::from(vec!["iid", "far"]))];
+        let perfect = vec![("eval.until_perfect", Value::from(3))];
+        let attention = vec![("model.attention.name", Value::from("rop"))];
+        let curriculum = ["curriculum.from=9999", "curriculum.until=0.5", "lr=0.1"];
+        for (error, start) in [
+            (blamed("steps = 3", vec![], &["lr=0.1", "steps=many"]), "--set steps=many: invalid"),
+            (blamed("steps = 3", vec![], &["steps"]), "--set steps: give it as path=value"),
+            (blamed("steps = 3", vec![], &["steps.x=1"]), "--set steps.x=1: steps.x: steps is"),
+            (blamed("steps = 3", lr(), &["batch=2"]), "--lr -1.0: lr must be positive"),
+            (blamed("steps = 3", splits, &[]), "--eval-splits iid,far: flipflop has no split"),
+            (blamed("steps = 3", perfect, &[]), "--until-perfect 3: until_perfect needs"),
+            (blamed("steps = 3", attention, &[]), "--attention rop: unknown variant"),
+            (blamed("length = 7", vec![], &["lr=0.1"]), "run.toml: flipflop has no sequence"),
+            (blamed("lr = -1.0", vec![], &["batch=2"]), "run.toml: lr must be"),
+            (blamed("stepz = 3", lr(), &[]), "run.toml: unknown field `stepz`"),
+            (blamed("steps = 3", vec![], &curriculum), "--set curriculum.from=9999: curriculum"),
+        ] {
+            assert!(error.starts_with(start) && error.lines().count() == 1, "{start}: {error}");
+        }
+        // What a later setting mends is not wrong.
+        let mended = ["length=8".to_string()];
+        let file = Some(Path::new("run.toml"));
+        let table = "length = 7".parse().unwrap();
+        assert!(RunConfig::from_table(table, Vec::new(), &mended, file).is_ok());
+    }
+
+    #[test]
+    fn only_what_a_run_wrote_is_a_run() {
+        let recorded = |text: &str| RunConfig::recorded(text.parse().unwrap(), Path::new("c.toml"));
+        let ours = toml::to_string(&RunConfig::default()).unwrap();
+        assert_eq!(recorded(&ours).unwrap(), RunConfig::default());
+        let error = recorded("version = 1").unwrap_err().to_string();
+        assert!(error.starts_with("c.toml: not written by a run: it lacks seed and"), "{error}");
+        let error = recorded(&ours.replace("steps = ", "stepz = ")).unwrap_err().to_string();
+        assert!(error.contains("stepz"), "{error}");
+        let error = recorded(&ours.replace("steps = 100\n", "")).unwrap_err().to_string();
+        assert!(error.contains("lacks steps, which"), "{error}");
+        // As the first version wrote it, and with lengths as they were allowed then.
+        let old: String = ours
+            .lines()
+            .filter(|line| {
+                !["betas", "same_length", "tied", "embedding_bound", "horizon", "leak"]
+                    .iter()
+                    .any(|key| line.starts_with(key))
+            })
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(recorded(&old).unwrap(), RunConfig::default());
+        let short = recorded(&format!("length = '0..5'\n{ours}")).unwrap();
+        assert!(short.validate().unwrap_err().to_string().contains("at least 4"));
+    }
+
+    #[test]
+    fn every_run_in_the_results_is_one() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let mut folders = vec![results];
+        let mut found = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if entry.file_name() == "config.toml" {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let error = RunConfig::recorded(text.parse().unwrap(), &path).err();
+                    // Some were tried with settings that did not stay.
+                    let error = error.map(|e| e.to_string()).unwrap_or_default();
+                    assert!(!error.contains("not written by a run"), "{error}");
+                    found += usize::from(error.is_empty());
+                }
+            }
+        }
+        assert!(found > 50, "{found}");
     }
 }

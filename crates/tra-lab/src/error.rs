@@ -17,6 +17,43 @@ pub enum LabError {
         /// What is wrong, with the line.
         reason: String,
     },
+    /// A flag or `--set` that makes the settings wrong.
+    #[error("{setting}: {cause}")]
+    Given {
+        /// As it was typed.
+        setting: String,
+        /// What is wrong. Not called `source`: it is in the message already.
+        cause: Box<LabError>,
+    },
+    /// A split that a run cannot be tested on.
+    #[error("split {split} cannot be tested: {cause}; or {way_out}")]
+    Split {
+        /// Its name.
+        split: String,
+        /// Why not.
+        cause: Box<LabError>,
+        /// What can be done about it.
+        way_out: String,
+    },
+    /// More memory than there is.
+    #[error(
+        "{what} needs at least {need} of memory ({part} of it for {of}), and this machine has {total}; try {advice}",
+        need = crate::budget::bytes(*need), part = crate::budget::bytes(*part), total = crate::budget::bytes(*total)
+    )]
+    Memory {
+        /// Which work.
+        what: &'static str,
+        /// Bytes it takes at the least.
+        need: u64,
+        /// Bytes of the largest part.
+        part: u64,
+        /// What that part is.
+        of: String,
+        /// Bytes there are.
+        total: u64,
+        /// What would need less.
+        advice: &'static str,
+    },
     /// The file system said no.
     #[error("{action} {path}: {cause}{hint}", path = path.display(), hint = hint(cause))]
     Io {

@@ -10,6 +10,7 @@ use tra_nn::{Decoder, Pass};
 use tra_tasks::{Task, draw};
 
 use crate::batch::Batch;
+use crate::budget;
 use crate::config::Lengths;
 use crate::error::LabError;
 use crate::records::{EvalResult, clustered, wilson};
@@ -33,6 +34,14 @@ pub struct Question {
     pub seed: u64,
 }
 
+/// Says why a question cannot be asked, if it cannot. Nothing is drawn or computed.
+pub fn check(decoder: &Decoder, task: &dyn Task, question: &Question) -> Result<(), LabError> {
+    let Question { split, lengths, sequences, .. } = question;
+    tra_tasks::split(task, split)?;
+    tra_tasks::check_lengths(task, (lengths.from, lengths.to))?;
+    budget::test(decoder.config(), task, *lengths, *sequences).check()
+}
+
 /// Tests a model, or returns `None` if `interrupted` is set meanwhile. `progress` is told after every
 /// batch how many sequences are done.
 pub fn evaluate(
@@ -43,6 +52,7 @@ pub fn evaluate(
     mut progress: impl FnMut(u64),
 ) -> Result<Option<EvalResult>, LabError> {
     let Question { split, lengths, sequences, seed } = question;
+    check(decoder, task, question)?;
     let decoder = decoder.valid();
     let mut tally = Tally::default();
     let mut next = 0;

@@ -6,6 +6,7 @@ use burn::tensor::{Device, Tensor};
 use tra_nn::{Decoder, Pass, Probe};
 use tra_tasks::{Task, TaskConfig, draw};
 
+use crate::budget;
 use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::records::Metric;
@@ -140,8 +141,8 @@ fn picture(
     seed: u64,
     shown: &Shown,
 ) -> Result<Picture, LabError> {
-    let length = (0..=shown.length).rev().find(|length| task.check_length(*length).is_ok());
-    let length = length.unwrap_or(shown.length);
+    let length = tra_tasks::longest_up_to(task, shown.length).unwrap_or(shown.length);
+    budget::picture(decoder.config(), task.token_bounds(length)[0]).check()?;
     let sample = draw(task, &shown.split, (length, length), seed, shown.index)?;
     decoder.config().check_length(sample.tokens.len()).map_err(tra_nn::Error::from)?;
     let mut probe = Probe::new(decoder.layers.len(), 0.0);

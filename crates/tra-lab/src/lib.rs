@@ -2,8 +2,9 @@
 //!
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!
-//! - [`config`]: the settings of a run, [`curriculum`] among them; [`session`]: its life; [`mod@train`]: the
-//!   loop, readable top to bottom; [`run_dir`] and [`checkpoints`]: what it leaves on disk;
+//! - [`config`]: the settings of a run, [`curriculum`] among them; [`budget`]: the memory it takes; [`session`]:
+//!   its life; [`mod@train`]: the loop, readable top to bottom; [`run_dir`] and [`checkpoints`]: what it
+//!   leaves on disk;
 //! - [`eval`]: how well a model does at any length; [`language`] and [`perplexity`]: on text, at any
 //!   window;
 //! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
@@ -14,15 +15,19 @@
 
 pub mod batch;
 pub mod bench;
+pub mod budget;
 pub mod checkpoints;
+mod checks;
 pub mod config;
 pub mod curriculum;
 mod error;
 pub mod eval;
 pub mod gather;
 pub mod language;
+mod lengths;
 pub mod loss;
 pub mod optimizer;
+mod overrides;
 pub mod perplexity;
 pub mod records;
 pub mod report;

@@ -13,6 +13,7 @@ use tra_nn::Decoder;
 use tra_tasks::Sample;
 
 use crate::batch::Batch;
+use crate::budget;
 use crate::error::LabError;
 use crate::eval::{read, score};
 use crate::records::{Change, PerplexityResult, PositionLoss, Protocol};
@@ -82,7 +83,10 @@ pub fn losses(
     windows: Windows,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<(f64, usize)>, LabError> {
-    decoder.config().check_length(windows.window.min(tokens.len())).map_err(tra_nn::Error::from)?;
+    let window = windows.window.min(tokens.len());
+    decoder.config().check_length(window).map_err(tra_nn::Error::from)?;
+    let count = tokens.len().div_ceil(window.max(1));
+    budget::evaluation(decoder.config(), window as u64, count as u64).check()?;
     let decoder = decoder.valid();
     let all = windows.over(tokens.len());
     let mut found = Vec::with_capacity(tokens.len());

@@ -165,7 +165,7 @@ impl RunDir {
     /// Its settings.
     pub fn config(&self) -> Result<RunConfig, LabError> {
         let path = self.path.join(CONFIG);
-        RunConfig::from_table(self.config_table()?, Vec::new(), &[], Some(&path))
+        RunConfig::recorded(self.config_table()?, &path)
     }
 
     /// Its settings with some of them changed.

@@ -15,10 +15,10 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use tra_disk::Lock;
 use tra_nn::Decoder;
-use tra_tasks::{Task, TaskConfig, draw};
+use tra_tasks::{Task, TaskConfig};
 
 use crate::checkpoints::{Checkpoint, Position, Snapshot};
-use crate::config::{Lengths, RunConfig};
+use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::eval::{Question, evaluate};
 use crate::optimizer::Optimizer;
@@ -49,7 +49,7 @@ impl Session {
         task: Arc<dyn Task>,
         device: &Device,
     ) -> Result<Self, LabError> {
-        check(&config, task.as_ref())?;
+        config.check_runnable(task.as_ref())?;
         let start = Checkpoint::fresh(&config, task.as_ref(), &device.clone().autodiff())?;
         let run = RunDir::create(path, &config)?;
         Ok(Self {
@@ -76,7 +76,7 @@ impl Session {
     ) -> Result<Self, LabError> {
         let before = run.config()?;
         check_kept(&run, &before, &config, "the run was begun with")?;
-        check(&config, task.as_ref())?;
+        config.check_runnable(task.as_ref())?;
         let device = device.clone().autodiff();
         let newest = run.newest(config.optimizer(), &device, warn)?;
         let metrics = run.metrics()?;
@@ -298,50 +298,6 @@ impl Checkpoint {
         let position = Position { data: task.fingerprint(), ..Position::default() };
         let tokenizer = task.tokenizer().map(Into::into);
         Ok(Self { decoder, optimizer, position, tokenizer, settings: None })
-    }
-}
-
-/// Says what of a run cannot be done, before anything is: every length and split it will draw, in
-/// training and in its evaluations.
-pub fn check(config: &RunConfig, task: &dyn Task) -> Result<(), LabError> {
-    config.check_lengths(task)?;
-    let decoder = config.decoder(task.vocab())?;
-    let mut drawn = vec![("train".to_string(), config.train_lengths())];
-    for split in config.eval_splits() {
-        let lengths = config.split_lengths(&split)?;
-        drawn.push((split, lengths));
-    }
-    for (split, lengths) in drawn {
-        check_split(config, task, &split, lengths)?;
-        let Lengths { to, .. } = lengths;
-        if decoder.limit().is_some() {
-            let sample = draw(task, &split, (to, to), config.seed, 0)?;
-            let enough = decoder.check_length(sample.tokens.len());
-            enough.map_err(|e| LabError::Setting(format!("{split} at length {to}: {e}")))?;
-        }
-    }
-    Ok(())
-}
-
-fn check_split(
-    config: &RunConfig,
-    task: &dyn Task,
-    split: &str,
-    lengths: Lengths,
-) -> Result<(), LabError> {
-    // Some tasks have no sequence of every length, such as an odd one; the last of a range that has
-    // one stands for all before it.
-    let Lengths { from, to } = lengths;
-    let last = to.saturating_sub(1).max(from);
-    match task.check_length(to).or_else(|reason| task.check_length(last).map_err(|_| reason)) {
-        Ok(()) => Ok(()),
-        Err(_) if split == "train" => Ok(()),
-        Err(reason) => Err(LabError::Setting(format!(
-            "{} has no sequence of split {split} at length {to}: {reason}; change the task, or name \
-             the splits to test with --eval-splits (tested: {})",
-            task.name(),
-            config.eval_splits().join(", ")
-        ))),
     }
 }
 

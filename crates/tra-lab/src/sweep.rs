@@ -95,6 +95,7 @@ impl SweepConfig {
                         ("seed", Value::from(i64::try_from(*seed).unwrap_or(i64::MAX))),
                     ];
                     let config = RunConfig::from_table(self.run.clone(), flags, &[], None)?;
+                    config.validate()?;
                     let path = self.out.join(format!("{task}-{attention}-s{seed}"));
                     cells.push(Cell { path, config });
                 }

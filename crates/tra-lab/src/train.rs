@@ -19,7 +19,7 @@ use crate::optimizer::Summed;
 use crate::records::{EvaluationRecord, Metric, StepRecord};
 use crate::run_dir::RunDir;
 use crate::schedule::learning_rate;
-use crate::session::{Session, check};
+use crate::session::Session;
 
 /// Who is told how a run is going.
 pub trait Observer {
@@ -199,7 +199,7 @@ pub fn forecast(
 ) -> Result<Forecast, LabError> {
     let task: Arc<dyn Task> = config.task.build()?.into();
     let device = device.clone().autodiff();
-    check(config, task.as_ref())?;
+    config.check_runnable(task.as_ref())?;
     let Checkpoint { mut decoder, mut optimizer, .. } =
         Checkpoint::fresh(config, task.as_ref(), &device)?;
     let source = Source { task: task.clone(), config: config.clone() };

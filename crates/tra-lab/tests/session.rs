@@ -240,7 +240,7 @@ fn evaluations_that_cannot_be_made_are_refused_beforehand() {
     let path = folder.path().join("run");
     let settings = config("task.name=copy-unique\ntask.alphabet=26\nlength=4..20");
     let error = session(&path, &settings).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("51-100") && error.contains("--eval-splits"), "{error}");
+    assert!(error.contains("201-300") && error.contains("--eval-splits iid"), "{error}");
     assert!(!path.join("config.toml").exists());
     let settings =
         config("task.name=copy-unique\ntask.alphabet=26\nlength=4..20\neval.splits=[\"iid\"]");

@@ -47,7 +47,8 @@ impl Decoder {
             return Err(TokenError::EmptyPrompt.into());
         }
         // The last token that is given need not be read.
-        self.config().check_length(prompt.len() + options.max_tokens.saturating_sub(1))?;
+        let read = prompt.len().saturating_add(options.max_tokens.saturating_sub(1));
+        self.config().check_length(read)?;
         let decoder = self.valid();
         let mut continuation = Continuation {
             cache: decoder.new_cache(),

@@ -62,6 +62,10 @@ impl Task for Addition {
         symbols::check_least(length, 1)
     }
 
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        symbols::as_long(length, 3, 5)
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let a = DIGITS.string(stream.fork(0), length);
         let mut b = DIGITS.string(stream.fork(1), length);

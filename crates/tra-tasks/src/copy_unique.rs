@@ -65,6 +65,10 @@ impl Task for CopyUnique {
         symbols::check_distinct(length, self.alphabet)
     }
 
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        symbols::as_long(length, 2, 3)
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let input = self.symbols().distinct(stream, length);
         symbols::transcription(&input, &input)

@@ -82,6 +82,18 @@ impl Task for FlipFlop {
         }
     }
 
+    fn least_length(&self) -> usize {
+        4
+    }
+
+    fn length_step(&self) -> usize {
+        2
+    }
+
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        [length as u64; 2]
+    }
+
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
         let ignored = match split.name {
             "sparse" => 0.98,

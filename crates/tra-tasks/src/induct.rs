@@ -62,6 +62,14 @@ impl Task for Induct {
         symbols::check_least(length, 2)
     }
 
+    fn least_length(&self) -> usize {
+        2
+    }
+
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        symbols::as_long(length, 1, 4)
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let (string, place) = self.symbols().string_with_cue(stream, length);
         let given = [&[BOS], string.as_slice(), &[SEP, string[place]]].concat();

@@ -105,6 +105,17 @@ impl Task for Instruct {
         if self.unique { symbols::check_distinct(length, self.alphabet) } else { Ok(()) }
     }
 
+    fn least_length(&self) -> usize {
+        0
+    }
+
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        // A short answer, or the string again; a cue and an answer may be more than a short string.
+        let [fewest, _] = symbols::as_long(length, 1, 4);
+        let [copied, _] = symbols::as_long(length, 2, 4);
+        [fewest, copied.max(fewest.saturating_add(2))]
+    }
+
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
         let alone = INSTRUCTIONS.iter().find(|(_, name)| *name == split.name);
         let possible = match length {

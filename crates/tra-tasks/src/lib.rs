@@ -82,6 +82,23 @@ pub trait Task: Send + Sync {
     /// Says why there is no sequence of that length, if there is none.
     fn check_length(&self, length: usize) -> Result<(), String>;
 
+    /// The shortest length there is a sequence of, where nothing else forbids it.
+    fn least_length(&self) -> usize {
+        1
+    }
+
+    /// Lengths are multiples of it. From [`least_length`](Self::least_length) on every multiple has
+    /// sequences, up to the longest, if there is one.
+    fn length_step(&self) -> usize {
+        1
+    }
+
+    /// Bounds of how many tokens a sequence of that length has: `[fewest, most]`, without drawing one.
+    /// By default one more than its length, as of a text, where the last token is only predicted.
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        [(length as u64).saturating_add(1); 2]
+    }
+
     /// Draws one sequence. It depends on the arguments alone; `split` is one of
     /// [`splits`](Self::splits) and `length` has passed [`check_length`](Self::check_length).
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample;
@@ -128,6 +145,19 @@ pub enum TaskError {
         /// Why there is none.
         reason: String,
     },
+    /// A range that begins or ends at a length of which there is no sequence.
+    Range {
+        /// The task.
+        task: &'static str,
+        /// Where it begins, and where it ends.
+        range: (usize, usize),
+        /// Which length of it there is not.
+        length: usize,
+        /// Why there is none.
+        reason: String,
+    },
+    /// The sequences of a split are numbered, and not as far as this.
+    Index(u64),
     /// A setting that makes no sense.
     Setting {
         /// The task.
@@ -150,6 +180,16 @@ impl std::fmt::Display for TaskError {
             }
             Self::Length { task, length, reason } => {
                 write!(f, "{task} has no sequence of length {length}: {reason}")
+            }
+            Self::Range { task, range: (from, to), length, reason } => {
+                let end = if length == from { "begins" } else { "ends" };
+                write!(
+                    f,
+                    "{task} has no sequence of length {length}, where {from}..{to} {end}: {reason}"
+                )
+            }
+            Self::Index(index) => {
+                write!(f, "there is no sequence number {index}: the last is {LAST_INDEX}")
             }
             Self::Setting { task, reason } => write!(f, "{task}: {reason}"),
             Self::Text(reason) => write!(f, "{reason}"),
@@ -189,13 +229,22 @@ pub fn draw(
     index: u64,
 ) -> Result<Sample, TaskError> {
     let split = split(task, split_name)?;
+    if index > LAST_INDEX {
+        return Err(TaskError::Index(index));
+    }
     let number = task.splits().iter().position(|s| s == split).unwrap_or(0) as u64;
-    let stream = Stream::new(seed).fork_name(task.name()).fork(index * 64 + number);
+    let stream = Stream::new(seed).fork_name(task.name()).fork(index * SPLITS + number);
     let length = draw_length(task, (from, to), stream.fork(0))?;
     let sample = task.sample(split, length, stream.fork(1));
     debug_assert_eq!(sample.tokens.len(), sample.scored.len());
     Ok(sample)
 }
+
+/// More splits than any task has.
+const SPLITS: u64 = 64;
+
+/// The number of the last sequence of a split: beyond it two would share a stream.
+pub const LAST_INDEX: u64 = u64::MAX / SPLITS - 1;
 
 /// A length in `from..=to`, drawn evenly among those that the task has sequences of (flip-flop's are even).
 pub fn draw_length(
@@ -203,17 +252,56 @@ pub fn draw_length(
     (from, to): (usize, usize),
     stream: Stream,
 ) -> Result<usize, TaskError> {
-    let lengths: Vec<usize> = match from == to {
-        true => vec![from],
-        false => (from..=to).filter(|length| task.check_length(*length).is_ok()).collect(),
-    };
-    let length = match lengths.len() {
-        0 => from,
-        n => lengths[stream.below(0, n as u64) as usize],
-    };
-    let no_sequence = |reason| TaskError::Length { task: task.name(), length, reason };
-    task.check_length(length).map_err(no_sequence)?;
-    Ok(length)
+    check_lengths(task, (from, to))?;
+    if from == to {
+        return Ok(from);
+    }
+    let step = task.length_step().max(1);
+    // Counted, not listed: a range may be long, and every draw comes by here.
+    let first = from.div_ceil(step);
+    let count = ((to / step - first) as u64).saturating_add(1);
+    Ok((first + stream.below(0, count) as usize) * step)
+}
+
+/// Says why sequences cannot be drawn from a range of lengths, both ends included, if they cannot.
+///
+/// Both ends have to be lengths of the task, so that a range means what it says: `0..50` does not quietly
+/// begin at 1, nor does `1..500` end at the number of symbols. An end between two lengths is fine: flip-flop's are
+/// even, and `5..51` draws from 6 to 50.
+pub fn check_lengths(task: &dyn Task, (from, to): (usize, usize)) -> Result<(), TaskError> {
+    let name = task.name();
+    if from == to {
+        let wrong = |reason| TaskError::Length { task: name, length: from, reason };
+        return task.check_length(from).map_err(wrong);
+    }
+    let wrong = |length, reason| TaskError::Range { task: name, range: (from, to), length, reason };
+    let step = task.length_step().max(1);
+    let least = task.least_length();
+    if from < least {
+        let reason = task.check_length(from).err();
+        return Err(wrong(from, reason.unwrap_or_else(|| format!("lengths start at {least}"))));
+    }
+    let last = to - to % step;
+    if last < from {
+        return Err(wrong(from, format!("lengths are multiples of {step}")));
+    }
+    task.check_length(last).map_err(|reason| wrong(to, reason))
+}
+
+/// The longest length up to `length` that a task has sequences of, if there is any.
+pub fn longest_up_to(task: &dyn Task, length: usize) -> Option<usize> {
+    let step = task.length_step().max(1);
+    let has = |number: usize| task.check_length(number * step).is_ok();
+    let (mut low, mut high) = (task.least_length().div_ceil(step), length / step);
+    if low > high || !has(low) {
+        return None;
+    }
+    // `low` has sequences, and nothing beyond `high` is asked for.
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if has(middle) { low = middle } else { high = middle - 1 }
+    }
+    Some(low * step)
 }
 
 #[cfg(test)]
@@ -256,7 +344,7 @@ mod tests {
         for (task, name) in all_tasks().zip(NAMES) {
             assert_eq!(task.name(), *name);
             assert_eq!(task.splits()[0].name, "train");
-            assert!(task.splits().len() <= 64, "draw numbers splits below 64");
+            assert!(task.splits().len() <= SPLITS as usize, "draw numbers splits below it");
             let names: HashSet<_> = (1..task.vocab() as u32).map(|t| task.token_name(t)).collect();
             assert_eq!(names.len(), task.vocab() - 1, "{name}: two tokens read the same");
             for split in task.splits() {
@@ -296,6 +384,94 @@ mod tests {
             let one = |seed| draw(&*task, "train", (64, 64), seed, 0).unwrap();
             assert_ne!(one(0), one(1), "{}", task.name());
         }
+    }
+
+    #[test]
+    fn token_bounds_hold_and_the_shortest_length_is_the_shortest() {
+        for task in all_tasks() {
+            let (least, step) = (task.least_length(), task.length_step());
+            assert!(task.check_length(least).is_ok(), "{}", task.name());
+            assert!((0..least).all(|length| task.check_length(length).is_err()));
+            for length in [least, least + step, 10, 40, 128] {
+                let [fewest, most] = task.token_bounds(length);
+                for split in task.splits() {
+                    for sample in samples(&*task, split.name, length, 40) {
+                        let tokens = sample.tokens.len() as u64;
+                        assert!((fewest..=most).contains(&tokens), "{} {length}", task.name());
+                    }
+                }
+                assert!(fewest >= length as u64 && most - fewest <= length as u64 + 2);
+            }
+            let [fewest, most] = task.token_bounds(usize::MAX);
+            assert!(fewest <= most, "{} overflows", task.name());
+        }
+    }
+
+    #[test]
+    fn a_range_begins_and_ends_at_lengths_there_are() {
+        let flipflop = flipflop::FlipFlop::default();
+        let unique = copy_unique::CopyUnique { alphabet: 26 };
+        let copy = copy::Copy::default();
+        let (instruct, recall) = (instruct::Instruct::default(), recall::Recall::default());
+        let huge = 1_000_000_000_000;
+        for (task, range, part) in [
+            (&flipflop as &dyn Task, (0, 5), "length 0, where 0..5 begins: lengths are even"),
+            (&flipflop, (2, 50), "at least 4"),
+            (&flipflop, (3, 50), "at least 4"),
+            (&flipflop, (5, 5), "even"),
+            (&copy, (0, 50), "at least 1"),
+            (&copy, (0, 0), "has no sequence of length 0: lengths are at least 1"),
+            (&unique, (1, 27), "length 27, where 1..27 ends: there are only 26"),
+            (&unique, (1, huge), "only 26"),
+            (&unique, (30, 40), "only 26"),
+            (&recall, (0, 9), "at least 1"),
+        ] {
+            let error = draw(task, "train", range, 1, 0).unwrap_err().to_string();
+            assert!(error.contains(part) && error.lines().count() == 1, "{range:?}: {error}");
+            assert_eq!(check_lengths(task, range).unwrap_err().to_string(), error);
+        }
+        for (task, range) in [
+            (&flipflop as &dyn Task, (4, 5)),
+            (&flipflop, (5, 51)),
+            (&flipflop, (4, usize::MAX)),
+            (&copy, (1, huge)),
+            (&instruct, (0, 50)),
+            (&unique, (1, 26)),
+        ] {
+            assert_eq!(check_lengths(task, range), Ok(()));
+            let lengths = (0..50).map(|i| draw_length(task, range, Stream::new(i)).unwrap());
+            assert!(lengths.clone().all(|length| {
+                (range.0..=range.1).contains(&length) && task.check_length(length).is_ok()
+            }));
+            assert!(range == (4, 5) || lengths.collect::<HashSet<_>>().len() > 10);
+        }
+    }
+
+    #[test]
+    fn the_longest_length_there_is_is_found_at_once() {
+        let flipflop = flipflop::FlipFlop::default();
+        let unique = copy_unique::CopyUnique { alphabet: 26 };
+        for (task, length, found) in [
+            (&flipflop as &dyn Task, 48, Some(48)),
+            (&flipflop, 49, Some(48)),
+            (&flipflop, 3, None),
+            (&flipflop, usize::MAX, Some(usize::MAX - 1)),
+            (&unique, 48, Some(26)),
+            (&unique, 26, Some(26)),
+            (&unique, 7, Some(7)),
+            (&unique, 0, None),
+            (&unique, usize::MAX, Some(26)),
+        ] {
+            assert_eq!(longest_up_to(task, length), found, "{} {length}", task.name());
+        }
+    }
+
+    #[test]
+    fn sequences_are_numbered_as_far_as_they_differ() {
+        let copy = copy::Copy::default();
+        assert!(draw(&copy, "train", (9, 9), 1, LAST_INDEX).is_ok());
+        let error = draw(&copy, "train", (9, 9), 1, u64::MAX).unwrap_err().to_string();
+        assert!(error.contains(&u64::MAX.to_string()), "{error}");
     }
 
     /// Every published result depends on these draws: they may never change.

@@ -68,6 +68,14 @@ impl Task for Needle {
         symbols::check_least(length, 2)
     }
 
+    fn least_length(&self) -> usize {
+        2
+    }
+
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        symbols::as_long(length, 1, 4)
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         // The value is the symbol that happens to stand behind the mark.
         let mut hay = self.symbols().string(stream.fork(0), length);

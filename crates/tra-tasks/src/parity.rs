@@ -52,6 +52,10 @@ impl Task for Parity {
         symbols::check_least(length, 1)
     }
 
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        symbols::as_long(length, 1, 3)
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let bits = BITS.string(stream, length);
         let odd = bits.iter().fold(0, |odd, bit| odd ^ (bit - BITS.first));

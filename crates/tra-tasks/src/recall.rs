@@ -82,6 +82,11 @@ impl Task for Recall {
         }
     }
 
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        let asked = length.min(self.queries as usize) as u64;
+        symbols::as_long(length, 2, 2).map(|tokens| tokens.saturating_add(2 * asked))
+    }
+
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let keys = self.keys().distinct(stream.fork(0), length);
         let values = self.values().string(stream.fork(1), length);

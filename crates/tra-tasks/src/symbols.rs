@@ -42,6 +42,11 @@ pub(crate) fn check_distinct(length: usize, alphabet: u32) -> Result<(), String>
     }
 }
 
+/// The token bounds of a task all of whose sequences of a length are `times * length + more` long.
+pub(crate) fn as_long(length: usize, times: u64, more: u64) -> [u64; 2] {
+    [(length as u64).saturating_mul(times).saturating_add(more); 2]
+}
+
 /// An alphabet: `count` tokens from `first` on.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbols {

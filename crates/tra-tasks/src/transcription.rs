@@ -54,6 +54,10 @@ macro_rules! transcription {
                 $crate::symbols::check_least(length, 1)
             }
 
+            fn token_bounds(&self, length: usize) -> [u64; 2] {
+                $crate::symbols::as_long(length, 2, 3)
+            }
+
             fn sample(
                 &self,
                 _: &$crate::Split,

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use tra_lab::bench::{Case, Gate, Name, Peak};
 use tra_nn::Size;
 
-use crate::show;
+use crate::{crash, show};
 use participant::{By, Failed, Participant};
 pub use worker::worker;
 
@@ -135,7 +135,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let size: Size = args.size.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
     let threads = match args.threads {
         Some(0) => bail!("--threads must be at least 1"),
-        Some(threads) => threads,
+        Some(threads) => {
+            crash::check_threads("--threads", threads)?;
+            threads
+        }
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     if args.repeat == 0 || args.vocab < 2 || args.batch == Some(0) || args.length.contains(&0) {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tra_lab::bench::{Case, Workload};
 
 pub fn worker() -> Result<ExitCode> {
+    crate::crash::answer_to_asker();
     match serve() {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {

@@ -388,6 +388,7 @@ models = ['tra']
 tasks = ['letters']
 [paper.run]
 steps = 50
+length = '1..40'
 ";
 
     fn experiment(text: &str) -> Experiment {

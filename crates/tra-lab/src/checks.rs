@@ -1,0 +1,262 @@
+//! What is asked of settings before a run begins.
+//!
+//! In order: whether each makes sense ([`check_values`](RunConfig::check_values), all that is asked of a run that was made
+//! elsewhere), whether there are sequences to train on, whether every split can be tested, and whether the
+//! machine has the memory.
+
+use tra_tasks::{LAST_INDEX, Task, TaskConfig};
+
+use crate::budget;
+use crate::config::{Lengths, RunConfig, VERSION};
+use crate::error::LabError;
+
+impl RunConfig {
+    /// Says why there cannot be a run with these settings, if there cannot: what is wrong with them, or that this machine
+    /// has no memory for it. What depends on a text is left to [`check_runnable`](Self::check_runnable).
+    pub fn validate(&self) -> Result<(), LabError> {
+        self.check_settings()?;
+        self.check_own_memory()
+    }
+
+    pub(crate) fn check_settings(&self) -> Result<(), LabError> {
+        self.check_values()?;
+        match self.task {
+            // What depends on the files is looked at when they are opened.
+            TaskConfig::Text(_) => Ok(()),
+            _ => self.check_lengths(self.task.build()?.as_ref()),
+        }
+    }
+
+    /// The memory of a run, but of one on text, whose vocabulary is not known yet.
+    pub(crate) fn check_own_memory(&self) -> Result<(), LabError> {
+        match self.task {
+            TaskConfig::Text(_) => Ok(()),
+            _ => self.check_memory(self.task.build()?.as_ref()),
+        }
+    }
+
+    /// Says why a run with these settings cannot begin or cannot end, if that is so: no sequences of the training
+    /// lengths, a split that cannot be tested, or less memory than it takes at the least. Nothing is drawn or computed.
+    pub fn check_runnable(&self, task: &dyn Task) -> Result<(), LabError> {
+        self.check_lengths(task)?;
+        self.check_splits(task)?;
+        self.check_memory(task)
+    }
+
+    /// Says so if this machine has less memory than training takes at the least.
+    pub fn check_memory(&self, task: &dyn Task) -> Result<(), LabError> {
+        match computes_here() {
+            true => budget::training(self, task)?.check(),
+            false => budget::data(self, task).check(),
+        }
+    }
+
+    /// Says what is wrong with a single setting, if anything is.
+    pub(crate) fn check_values(&self) -> Result<(), LabError> {
+        let wrong = |text: String| Err(LabError::Setting(text));
+        if self.version != VERSION {
+            return wrong(format!(
+                "this run is of version {}, and this program reads version {VERSION}",
+                self.version
+            ));
+        }
+        for (name, value) in
+            [("batch", self.batch), ("accumulate", self.accumulate), ("keep", self.keep)]
+        {
+            if value == 0 {
+                return wrong(format!("{name} must be at least 1"));
+            }
+        }
+        if !(self.lr > 0.0 && self.lr.is_finite()) {
+            return wrong(format!("lr must be positive, not {}", self.lr));
+        }
+        if !(0.0..=1.0).contains(&self.warmup) {
+            return wrong(format!("warmup is a share of the steps, in 0..1, not {}", self.warmup));
+        }
+        for (name, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return wrong(format!("{name} must be 0 or more, not {value}"));
+            }
+        }
+        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
+            return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
+        }
+        if let Some(curriculum) = self.curriculum {
+            curriculum.validate(self.train_lengths()).map_err(LabError::Setting)?;
+        }
+        if self.eval.until_perfect > 0 && self.eval.every == 0 {
+            return wrong("until_perfect needs evaluations in between: give eval.every".into());
+        }
+        if self.eval.sequences == 0 {
+            return wrong("eval.sequences must be at least 1".into());
+        }
+        self.task.validate()?;
+        for name in self.eval_splits() {
+            self.task.split(&name)?;
+        }
+        let is_text = matches!(self.task, TaskConfig::Text(_));
+        if is_text && self.eval.until_perfect > 0 {
+            return wrong("no text is ever fully right: until_perfect is for other tasks".into());
+        }
+        self.decoder(if is_text { usize::MAX } else { self.task.vocab().unwrap_or(1) })?;
+        self.check_numbers()
+    }
+
+    /// Every sequence of a run has a number of its own, and these have an end.
+    fn check_numbers(&self) -> Result<(), LabError> {
+        let widen = self.curriculum.map_or(1, |curriculum| curriculum.widen);
+        // In f64, in which no product overflows.
+        let factors = [self.steps.max(1), self.batch as u64, self.accumulate as u64, widen as u64];
+        let trained: f64 = factors.into_iter().map(|n| n as f64).product();
+        for (what, count) in [
+            ("steps x batch x accumulate", trained),
+            ("eval.sequences", self.eval.sequences as f64),
+        ] {
+            if count >= LAST_INDEX as f64 {
+                return Err(LabError::Setting(format!(
+                    "{what} must be below {:.1e}, and is {count:.1e}: there are no more sequences to draw",
+                    LAST_INDEX as f64
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says why the task has no sequences of the training lengths, if it has none.
+    pub fn check_lengths(&self, task: &dyn Task) -> Result<(), LabError> {
+        let Lengths { from, to } = self.train_lengths();
+        tra_tasks::check_lengths(task, (from, to))?;
+        // A curriculum may begin with a single length.
+        let Lengths { from, to } = self.lengths_at(0);
+        Ok(tra_tasks::check_lengths(task, (from, to))?)
+    }
+
+    /// Says which split cannot be tested, if there is one: because the task has no such sequences, the model no such
+    /// positions, or this machine not the memory. Training is among them.
+    pub fn check_splits(&self, task: &dyn Task) -> Result<(), LabError> {
+        let decoder = self.decoder(task.vocab())?;
+        let splits = self.eval_splits();
+        let one = |split: &str, lengths: Lengths| -> Result<(), LabError> {
+            tra_tasks::check_lengths(task, (lengths.from, lengths.to))?;
+            let [_, most] = task.token_bounds(lengths.to);
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            decoder.check_length(most).map_err(tra_nn::Error::from)?;
+            match split {
+                "train" => Ok(()),
+                _ if !computes_here() => Ok(()),
+                _ => budget::test(&decoder, task, lengths, self.eval.sequences).check(),
+            }
+        };
+        one("train", self.train_lengths()).map_err(|e| {
+            LabError::Setting(format!("training at length {}: {e}", self.train_lengths()))
+        })?;
+        let mut fine = Vec::new();
+        let mut longest: Option<(usize, &String, LabError)> = None;
+        for split in &splits {
+            let lengths = self.split_lengths(split)?;
+            match one(split, lengths) {
+                Ok(()) => fine.push(split.as_str()),
+                // What mends the longest mends the others.
+                Err(error) if longest.as_ref().is_none_or(|(to, ..)| *to < lengths.to) => {
+                    longest = Some((lengths.to, split, error));
+                }
+                Err(_) => {}
+            }
+        }
+        let Some((_, split, error)) = longest else { return Ok(()) };
+        let way_out = match fine.is_empty() {
+            true => "test others with --eval-splits".into(),
+            false => format!("test only --eval-splits {}", fine.join(",")),
+        };
+        Err(LabError::Split { split: split.clone(), cause: Box::new(error), way_out })
+    }
+}
+
+/// Whether models are in this machine's memory for sure. Where there may be a GPU they need not fit, but what they
+/// read must.
+fn computes_here() -> bool {
+    tra_nn::device::names() == ["flex"]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(set: &[&str]) -> RunConfig {
+        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+        RunConfig::from_table(toml::Table::new(), Vec::new(), &set, None).unwrap()
+    }
+
+    fn splits(set: &[&str]) -> Result<(), String> {
+        let config = config(set);
+        config.check_splits(config.task.build().unwrap().as_ref()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_split_that_cannot_be_tested_is_named_with_the_way_out() {
+        let unique = ["task.name=copy-unique", "task.alphabet=26", "length='1..26'"];
+        let error = splits(&unique).unwrap_err();
+        let start =
+            "split 201-300 cannot be tested: copy-unique has no sequence of length 300, where";
+        assert!(error.starts_with(start), "{error}");
+        let end = "set alphabet to 300 or more; or test only --eval-splits iid";
+        assert!(error.ends_with(end) && error.lines().count() == 1, "{error}");
+        assert_eq!(splits(&[&unique[..], &["eval.splits=['iid']"]].concat()), Ok(()));
+        assert_eq!(splits(&["task.name=copy-unique"]), Ok(()));
+
+        let learned = ["task.name=copy", "model.attention.name=learned"];
+        let error = splits(&[&learned[..], &["model.attention.count=203"]].concat()).unwrap_err();
+        assert!(error.contains("split 1000") && error.contains("2003 tokens"), "{error}");
+        assert!(error.ends_with("--eval-splits iid,51-100"), "{error}");
+        let error = splits(&[&learned[..], &["model.attention.count=102"]].concat()).unwrap_err();
+        assert!(error.starts_with("training at length 1..50: "), "{error}");
+
+        // A picture of it is small, a test of so many is not.
+        let error = splits(&["eval.sequences=99999999999999999"]).unwrap_err();
+        assert!(error.contains("memory") && error.contains("fewer sequences"), "{error}");
+    }
+
+    #[test]
+    fn every_task_can_be_tested_as_it_comes() {
+        for name in tra_tasks::NAMES {
+            let name = format!("task.name={name}");
+            // The longest instructions have more different symbols than there are by default.
+            assert_eq!(splits(&[&name]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn sequences_have_numbers_and_these_have_an_end() {
+        for set in [
+            vec!["steps=9223372036854775807"],
+            vec!["batch=9223372036854775807", "accumulate=9223372036854775807"],
+            vec!["steps=0", "batch=9223372036854775807"],
+            vec!["eval.sequences=9223372036854775807"],
+        ] {
+            let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+            let error = RunConfig::from_table(toml::Table::new(), Vec::new(), &set, None);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("must be below 2.9e17"), "{error}");
+        }
+    }
+
+    /// A run from a larger machine can be opened, but not made here.
+    #[test]
+    fn memory_is_asked_for_where_a_run_is_made() {
+        let config = config(&["batch=999999999999"]);
+        let error = config.validate().unwrap_err();
+        assert!(matches!(error, LabError::Memory { .. }), "{error}");
+        let task = config.task.build().unwrap();
+        assert!(config.check_runnable(task.as_ref()).is_err());
+        let table = toml::Table::try_from(&config).unwrap();
+        assert_eq!(RunConfig::recorded(table, std::path::Path::new("x")).unwrap(), config);
+    }
+
+    #[test]
+    fn a_curriculum_begins_at_a_length_there_is() {
+        let set = ["length='5..51'", "curriculum.from=5", "curriculum.until=0.5"];
+        let set = set.map(String::from);
+        let error = RunConfig::from_table(toml::Table::new(), Vec::new(), &set, None);
+        assert!(error.unwrap_err().to_string().contains("length 5"));
+    }
+}

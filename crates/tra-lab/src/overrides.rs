@@ -1,0 +1,117 @@
+//! Settings given beside a file, by flags and as `--set path=value`, and which of them is to blame.
+
+use std::fmt;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::error::LabError;
+
+/// A setting given by a flag: where it stands in the file, and its value.
+pub type Override = (&'static str, Value);
+
+/// A setting as it was given.
+pub(crate) enum Given<'a> {
+    Flag(Override),
+    Set(&'a str),
+}
+
+impl Given<'_> {
+    /// Where it stands in a file.
+    fn path(&self) -> &str {
+        match self {
+            Self::Flag((path, _)) => path,
+            Self::Set(setting) => setting.split('=').next().unwrap_or_default().trim(),
+        }
+    }
+
+    /// Puts it into the settings so far.
+    pub(crate) fn apply(&self, table: &mut Table) -> Result<(), LabError> {
+        match self {
+            Self::Flag((path, value)) => insert(table, path, value.clone()),
+            Self::Set(setting) => {
+                let (path, text) = setting.split_once('=').ok_or_else(|| {
+                    LabError::Setting("give it as path=value, as task.alphabet=26".into())
+                })?;
+                // A bare word is a string: --set model.attention.name=rope.
+                let line = format!("value = {}", text.trim());
+                let value = line.parse::<Table>().ok().and_then(|mut t| t.remove("value"));
+                insert(table, path.trim(), value.unwrap_or_else(|| Value::from(text.trim())))
+            }
+        }
+    }
+}
+
+/// As it is typed: `--eval-every 3`, `--set steps=many`.
+impl fmt::Display for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
+        match self {
+            Self::Set(setting) => write!(f, "--set {setting}"),
+            Self::Flag((path, value)) => {
+                let value = match value {
+                    Value::Array(all) => all.iter().map(text).collect::<Vec<String>>().join(","),
+                    Value::Boolean(true) => String::new(),
+                    other => text(other),
+                };
+                write!(f, "{}", format!("--{} {value}", flag(path)).trim_end())
+            }
+        }
+    }
+}
+
+/// The flag of a setting: its last word, but what has a name is called by it.
+fn flag(path: &str) -> String {
+    let short = path.trim_end_matches(".name");
+    let short = match short.strip_prefix("eval.") {
+        Some(rest) if rest != "until_perfect" => format!("eval-{rest}"),
+        _ => short.rsplit('.').next().unwrap_or(short).into(),
+    };
+    short.replace('_', "-")
+}
+
+/// What is wrong with settings, laid at the door of the one that made it wrong. `made` says what comes of the file and
+/// the first so many of what was `given`.
+///
+/// One that the error names is to blame, or else the first to bring this very error about, or the file if it was wrong
+/// alone. Another error in between is none of ours: what comes later may mend it.
+pub(crate) fn blame<T>(
+    error: LabError,
+    file: Option<&Path>,
+    given: &[Given<'_>],
+    made: impl Fn(usize) -> Result<T, LabError>,
+) -> LabError {
+    let reason = error.to_string();
+    let same = |count: &usize| made(*count).is_err_and(|e| e.to_string() == reason);
+    let first = (0..=given.len()).find(same);
+    // Only what has a dot: the word length is in many an error.
+    let named = |given: &&Given<'_>| given.path().contains('.') && reason.contains(given.path());
+    let named = given.iter().rposition(|given| named(&given)).map(|at| at + 1);
+    match (first.map(|first| if first > 0 { named.unwrap_or(first) } else { 0 }), file) {
+        (None | Some(0), Some(path)) => LabError::Config { path: path.into(), reason },
+        (None | Some(0), None) => error,
+        (Some(count), _) => match (&given[count - 1], file) {
+            // The error names the setting, and there is no file to be taken for the culprit.
+            (Given::Flag(_), None) => error,
+            (given, _) => LabError::Given { setting: given.to_string(), cause: Box::new(error) },
+        },
+    }
+}
+
+/// Puts a value at a dotted path, making the tables on the way.
+fn insert(table: &mut Table, path: &str, value: Value) -> Result<(), LabError> {
+    let (mut table, mut rest) = (table, path);
+    while let Some((head, tail)) = rest.split_once('.') {
+        let next = table.entry(head).or_insert_with(|| Value::Table(Table::new()));
+        let Value::Table(next) = next else {
+            return Err(LabError::Setting(format!("{path}: {head} is a value, not a table")));
+        };
+        (table, rest) = (next, tail);
+    }
+    // Another mechanism or task: the settings of the one before do not carry over.
+    if rest == "name" && table.get("name") != Some(&value) {
+        table.clear();
+    }
+    table.insert(rest.into(), value);
+    Ok(())
+}
