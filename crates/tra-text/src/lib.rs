@@ -30,9 +30,11 @@ pub mod source;
 mod stamp;
 mod stream;
 mod tokenizer;
+mod tokens;
 
-pub use cache::{Corpus, Progress, Tokens, default_cache};
+pub use cache::{Corpus, Progress, default_cache};
 pub use error::TextError;
 pub use source::Part;
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;
+pub use tokens::Tokens;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ const READ: usize = 1 << 20;
 
 /// Share of bytes that are no UTF-8 above which the beginning of a file is no text.
 const MOST_INVALID: usize = 10;
+
+const NOT_REGULAR: &str = "is not a regular file: put its content in one";
 
 /// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,11 +63,7 @@ pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
         return Ok(vec![path.into()]);
     }
     if !about.is_dir() {
-        // A pipe can be read once only, and a device may never end.
-        return Err(TextError::file(
-            path,
-            "is neither a file nor a folder: put the text in a file",
-        ));
+        return Err(TextError::file(path, NOT_REGULAR));
     }
     let mut files = Vec::new();
     walk(path, &mut files, &mut HashSet::new())?;
@@ -105,13 +103,28 @@ fn walk(
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
-        if path.is_dir() {
+        // A link to nothing is not passed over: it is named when it is read.
+        let about = std::fs::metadata(&path).ok();
+        if about.as_ref().is_some_and(Metadata::is_dir) {
             walk(&path, files, seen)?;
-        } else if ENDINGS.contains(&ending(&path).0.as_str()) {
+        } else if about.is_none_or(|about| about.is_file())
+            && ENDINGS.contains(&ending(&path).0.as_str())
+        {
             files.push(path);
         }
     }
     Ok(())
+}
+
+/// Opens a regular file. A pipe would be waited for for ever and can be read once only, and a device
+/// may never end.
+pub(crate) fn open(path: &Path) -> Result<File, TextError> {
+    let io = || TextError::io("cannot read it", path);
+    // Asked before it is opened: opening a pipe waits already.
+    if !std::fs::metadata(path).map_err(io())?.is_file() {
+        return Err(TextError::file(path, NOT_REGULAR));
+    }
+    File::open(path).map_err(io())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,9 +155,8 @@ pub fn read(
     sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let (ending, packing) = ending(path);
-    let io = || TextError::io("cannot read the text", path);
-    let file = File::open(path).map_err(io())?;
-    let bytes = file.metadata().map_err(io())?.len();
+    let file = open(path)?;
+    let bytes = file.metadata().map_err(TextError::io("cannot read the text", path))?.len();
     if ending == "parquet" && packing == Packing::Plain {
         return read_parquet(path, file, bytes, read, sink);
     }

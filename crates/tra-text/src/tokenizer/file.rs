@@ -10,6 +10,9 @@ use crate::error::{TextError, first_line};
 const ENDS: [&str; 7] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>", "<s>"];
 
+/// A word longer than this is cut: the library takes a hundred bytes and more for each of a word.
+pub(super) const LONGEST_WORD: usize = 256 << 10;
+
 pub(super) struct FileTokenizer {
     inner: Tokenizer,
     json: String,
@@ -57,6 +60,21 @@ impl FileTokenizer {
 
     /// It fails for a word that a tokenizer without an unknown token does not know.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut tokens = Vec::new();
+        let (mut first, mut word) = (0, 0);
+        for (at, c) in text.char_indices() {
+            if c.is_whitespace() {
+                word = at + c.len_utf8();
+            } else if at + c.len_utf8() - word > LONGEST_WORD {
+                tokens.extend(self.encode_part(&text[first..at])?);
+                (first, word) = (at, at);
+            }
+        }
+        tokens.extend(self.encode_part(&text[first..])?);
+        Ok(tokens)
+    }
+
+    fn encode_part(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoded = self.inner.encode_fast(text, false);
         let encoded = encoded.map_err(|e| TextError::Tokenizer {
             name: "tokenizer.json".into(),
@@ -70,8 +88,8 @@ impl FileTokenizer {
     }
 }
 
-/// Behind the last line break of a run of them: a piece is made of whole lines. For most tokenizers
-/// that changes no token; where a word may reach from one line to the next it is what we define.
+/// Behind the last line break of a run of them: a piece is made of whole lines, if there are some.
+/// For most tokenizers that changes no token; where a word may reach from one line to the next it is what we define.
 pub(super) fn cut(text: &str) -> Option<usize> {
     let mut after: Option<(usize, char)> = None;
     for (at, c) in text.char_indices().rev() {
@@ -132,6 +150,20 @@ mod tests {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
         }
         assert_eq!(learn([text].into_iter(), 270).unwrap(), json, "the same every time");
+    }
+
+    /// A word is cut at the same places, wherever in a text it stands.
+    #[test]
+    fn a_word_without_end_is_cut() {
+        let json = learn(["aab ".repeat(50)].into_iter(), 260).unwrap();
+        let tokenizer = FileTokenizer::parse("here", json).unwrap();
+        let word = "ab".repeat(LONGEST_WORD);
+        let whole = tokenizer.encode(&word).unwrap();
+        let parts = [&word[..LONGEST_WORD], &word[LONGEST_WORD..]].map(|p| tokenizer.encode(p));
+        assert!(parts.map(Result::unwrap).concat() == whole);
+        assert_eq!(tokenizer.decode(&whole), word);
+        let within = tokenizer.encode(&format!("a {word} b\n")).unwrap();
+        assert_eq!(tokenizer.decode(&within), format!("a {word} b\n"));
     }
 
     #[test]
