@@ -161,18 +161,23 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line longer than this is sent in parts: learning takes some fifty times the memory of a line.
+/// A line longer than this is sent in parts, so that it need not be in memory as a whole.
 const LONGEST_LINE: usize = 1 << 18;
 
 /// Sends a file line by line.
 fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
     let mut waiting = String::new();
-    let send = |line: &str| parts(line, &mut |part| drop(to.send(part.into())));
+    let send = |line: &str| drop(to.send(line.into()));
     source::read(file, &mut |_| {}, &mut |part| {
         waiting += part;
         if let Some(end) = waiting.rfind('\n') {
             waiting[..=end].split_inclusive('\n').for_each(send);
             waiting.drain(..=end);
+        }
+        while waiting.len() > LONGEST_LINE {
+            let place = part_of(&waiting);
+            send(&waiting[..place]);
+            waiting.drain(..place);
         }
         Ok(())
     })?;
@@ -180,17 +185,10 @@ fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
     Ok(())
 }
 
-/// A line in parts that are not too long, cut before white space where there is some.
-fn parts(line: &str, send: &mut dyn FnMut(&str)) {
-    let mut rest = line;
-    while rest.len() > LONGEST_LINE {
-        let most = rest.floor_char_boundary(LONGEST_LINE);
-        let place = rest[..most].rfind(char::is_whitespace).filter(|place| *place > 0);
-        let (part, behind) = rest.split_at(place.unwrap_or(most));
-        send(part);
-        rest = behind;
-    }
-    send(rest);
+/// Where a long line is cut: before white space, if there is some.
+fn part_of(line: &str) -> usize {
+    let most = line.floor_char_boundary(LONGEST_LINE);
+    line[..most].rfind(char::is_whitespace).filter(|place| *place > 0).unwrap_or(most)
 }
 
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {

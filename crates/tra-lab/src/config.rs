@@ -202,6 +202,9 @@ pub struct Lengths {
     pub to: usize,
 }
 
+/// The widest range of lengths; a single length may be any.
+const MOST_LENGTHS: usize = 1 << 22;
+
 impl std::str::FromStr for Lengths {
     type Err = String;
 
@@ -217,6 +220,10 @@ impl std::str::FromStr for Lengths {
         };
         if from > to {
             return Err(format!("{text:?} is an empty range of lengths"));
+        }
+        // Tasks are asked about every length of a range.
+        if to - from >= MOST_LENGTHS {
+            return Err(format!("{text:?} is a range of more than {MOST_LENGTHS} lengths"));
         }
         Ok(Self { from, to })
     }
@@ -498,6 +505,7 @@ mod tests {
             ("steps = 'many'", "many"),
             ("length = '5..x'", "5..x"),
             ("length = '9..5'", "empty range"),
+            ("length = '1..1_000_000_000_000'", "more than 4194304 lengths"),
             ("length = 7", "even"),
             ("lr = -1.0", "lr"),
             ("batch = 0", "batch"),

@@ -203,13 +203,11 @@ pub fn draw_length(
     (from, to): (usize, usize),
     stream: Stream,
 ) -> Result<usize, TaskError> {
-    let lengths: Vec<usize> = match from == to {
-        true => vec![from],
-        false => (from..=to).filter(|length| task.check_length(*length).is_ok()).collect(),
-    };
-    let length = match lengths.len() {
+    // Counted and then looked up, not listed: a range may be of millions.
+    let possible = || (from..=to).filter(|length| task.check_length(*length).is_ok());
+    let length = match if from == to { 0 } else { possible().count() } {
         0 => from,
-        n => lengths[stream.below(0, n as u64) as usize],
+        n => possible().nth(stream.below(0, n as u64) as usize).unwrap_or(from),
     };
     let no_sequence = |reason| TaskError::Length { task: task.name(), length, reason };
     task.check_length(length).map_err(no_sequence)?;

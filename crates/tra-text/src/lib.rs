@@ -25,10 +25,12 @@
 
 mod cache;
 mod error;
+mod guard;
 mod pieces;
 pub mod source;
 mod stamp;
 mod stream;
+mod table;
 mod tokenizer;
 mod tokens;
 

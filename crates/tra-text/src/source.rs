@@ -1,15 +1,12 @@
 //! Which files a path stands for, and the text in them.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
-
-use crate::error::{TextError, first_line};
+use crate::error::TextError;
+use crate::table;
 
 /// Endings, without `.gz` and `.zst`, of the files of a folder that are read.
 const ENDINGS: [&str; 6] = ["txt", "text", "tokens", "raw", "md", "parquet"];
@@ -158,7 +155,7 @@ pub fn read(
     let file = open(path)?;
     let bytes = file.metadata().map_err(TextError::io("cannot read the text", path))?.len();
     if ending == "parquet" && packing == Packing::Plain {
-        return read_parquet(path, file, bytes, read, sink);
+        return table::read(path, file, bytes, read, sink);
     }
     let counted = Counted { inner: BufReader::with_capacity(READ, file), read };
     let mut unpacked: Box<dyn Read> = match packing {
@@ -176,7 +173,7 @@ pub fn read(
             Ok(file)
         };
         let file = unpack().map_err(TextError::io("cannot unpack the text", path))?;
-        return read_parquet(path, file, 0, &mut |_| {}, sink);
+        return table::read(path, file, 0, &mut |_| {}, sink);
     }
     read_plain(path, unpacked, sink)
 }
@@ -268,54 +265,6 @@ fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
     let invalid: usize = head.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
     if head.contains(&0) || invalid * MOST_INVALID > head.len() {
         return wrong("is a binary file, not text (text is read as UTF-8)");
-    }
-    Ok(())
-}
-
-/// The `text` column, row by row. A row that does not end its line has it ended.
-fn read_parquet(
-    path: &Path,
-    file: File,
-    bytes: u64,
-    read: &mut dyn FnMut(u64),
-    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
-) -> Result<(), TextError> {
-    let wrong = |e: &dyn std::fmt::Display| {
-        TextError::file(path, format!("cannot be read as parquet: {}", first_line(e)))
-    };
-    let reader = SerializedFileReader::new(file).map_err(|e| wrong(&e))?;
-    let schema = reader.metadata().file_metadata().schema();
-    let columns: Vec<_> = schema.get_fields().iter().map(|f| f.name().to_string()).collect();
-    let Some(column) = schema.get_fields().iter().find(|field| field.name() == "text") else {
-        let reason = format!("has no column called text; it has {}", columns.join(", "));
-        return Err(TextError::file(path, reason));
-    };
-    let wanted = parquet::schema::types::Type::group_type_builder(schema.name())
-        .with_fields(vec![column.clone()])
-        .build()
-        .map_err(|e| wrong(&e))?;
-    let mut any = false;
-    for group in 0..reader.num_row_groups() {
-        let rows = reader.get_row_group(group).map_err(|e| wrong(&e))?;
-        for row in rows.get_row_iter(Some(wanted.clone())).map_err(|e| wrong(&e))? {
-            let row = row.map_err(|e| wrong(&e))?;
-            let text = match row.get_column_iter().next() {
-                Some((_, Field::Str(text))) => Cow::from(text),
-                // Written without saying that it is text.
-                Some((_, Field::Bytes(bytes))) => String::from_utf8_lossy(bytes.data()),
-                Some((_, Field::Null)) | None => continue,
-                Some(_) => return Err(TextError::file(path, "its column text is no text")),
-            };
-            any = true;
-            sink(&text)?;
-            if !text.ends_with('\n') {
-                sink("\n")?;
-            }
-        }
-        read(bytes / reader.num_row_groups() as u64);
-    }
-    if !any {
-        return Err(TextError::file(path, "is empty: it has no row with text"));
     }
     Ok(())
 }
