@@ -1,5 +1,6 @@
 //! `tra data`: fetching text, looking at it, and making a tokenizer for it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
+use tra_disk::AtomicFile;
 use tra_fetch::{Observer, Request};
 use tra_text::{Corpus, Part, TextError, Tokenizer, default_cache, source};
 
@@ -132,7 +134,7 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     let corpus = Corpus::find(&args.text, Part::Train)?;
     let mut bar = show::Bytes::new("tokenising");
     let name = show::file_name(&args.text);
-    let (begin, cache) = (Instant::now(), default_cache());
+    let (begin, cache) = (Instant::now(), default_cache()?);
     let tokens = corpus.tokens(&tokenizer, &cache, &mut |done| bar.show(&name, done.read, done.of));
     bar.finish();
     let tokens = tokens?;
@@ -159,6 +161,9 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A line longer than this is sent in parts, so that it need not be in memory as a whole.
+const LONGEST_LINE: usize = 1 << 18;
+
 /// Sends a file line by line.
 fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
     let mut waiting = String::new();
@@ -169,10 +174,21 @@ fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
             waiting[..=end].split_inclusive('\n').for_each(send);
             waiting.drain(..=end);
         }
+        while waiting.len() > LONGEST_LINE {
+            let place = part_of(&waiting);
+            send(&waiting[..place]);
+            waiting.drain(..place);
+        }
         Ok(())
     })?;
     send(&waiting);
     Ok(())
+}
+
+/// Where a long line is cut: before white space, if there is some.
+fn part_of(line: &str) -> usize {
+    let most = line.floor_char_boundary(LONGEST_LINE);
+    line[..most].rfind(char::is_whitespace).filter(|place| *place > 0).unwrap_or(most)
 }
 
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
@@ -196,10 +212,10 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
     if to.exists() && corpus.files().iter().any(same) {
         bail!("{out} is the text itself: choose another --out");
     }
-    // Beside its place, and now: learning takes a while, to find out then that it cannot be kept.
-    // Several processes may learn the same one.
-    let beside = PathBuf::from(format!("{out}.{}.partial", std::process::id()));
-    std::fs::write(&beside, "").with_context(|| format!("cannot write {out}"))?;
+    // Begun now: learning takes a while, to find out then that it cannot be kept. Several processes
+    // may learn the same one.
+    let unwritable = || format!("cannot write {out}");
+    let mut file = AtomicFile::create(to).with_context(unwritable)?;
     let spinner = show::spinner(format!("learning from {}", show::file_name(text)));
     // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
     // text may be larger than memory.
@@ -213,9 +229,9 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
         }
     });
     spinner.finish_and_clear();
-    let json = learned.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+    let json = learned?;
     let vocab = Tokenizer::from_record(&json)?.vocab();
-    let written = std::fs::write(&beside, json).and_then(|()| std::fs::rename(&beside, to));
-    written.with_context(|| format!("cannot write {out}"))?;
+    file.write_all(json.as_bytes()).with_context(unwritable)?;
+    file.commit().with_context(unwritable)?;
     Ok(vocab)
 }

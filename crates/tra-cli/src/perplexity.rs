@@ -93,7 +93,7 @@ pub fn measure(
     let corpus = Corpus::find(text, Part::Test)?;
     let mut bar = show::Bytes::new("tokenising");
     let name = show::file_name(text);
-    let tokens = corpus.tokens(&model.tokenizer, &default_cache(), &mut |done| {
+    let tokens = corpus.tokens(&model.tokenizer, &default_cache()?, &mut |done| {
         bar.show(&name, done.read, done.of);
     });
     bar.finish();

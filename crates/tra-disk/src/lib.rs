@@ -181,6 +181,12 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
+/// Removes a folder that is empty; one that is not stays, with an error.
+pub fn remove_empty_dir(folder: &Path) -> io::Result<()> {
+    fault::check(folder)?;
+    fs::remove_dir(folder)
+}
+
 /// Removes a folder with all that is in it. One that is not there is removed already.
 pub fn remove_dir_all(folder: &Path) -> io::Result<()> {
     if !folder.exists() {

@@ -6,7 +6,6 @@
 //! behind; [`Hub::download`] sees to these. Its own retries stay off: after a failed request they
 //! append to a continued file from its beginning.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -103,10 +102,10 @@ impl Hub {
         let part = blob.with_extension("part");
         // Killed between the last byte and the renaming: hf-hub would ask for what is past the end.
         if length(&part) == Some(bytes) {
-            fs::rename(&part, &blob)?;
+            tra_disk::rename(&part, &blob)?;
         }
         if length(&part).is_some_and(|found| found > bytes) {
-            fs::remove_file(&part)?;
+            tra_disk::remove_file(&part)?;
         }
         // Killed between hf-hub's renaming and ours.
         if length(&blob) == Some(bytes) {
@@ -114,7 +113,7 @@ impl Hub {
             return Ok(blob);
         }
         if length(&blob).is_some() {
-            fs::remove_file(&blob)?;
+            tra_disk::remove_file(&blob)?;
         }
         let (repo, name) = (self.api.repo(self.repo.clone()), file.to_owned());
         let outcome = watch(self.patience, progress, move |reporter| {
@@ -123,7 +122,7 @@ impl Hub {
         match (outcome, length(&blob)) {
             // hf-hub takes the end of a connection for the end of the file.
             (_, Some(found)) if found < bytes => {
-                fs::rename(&blob, &part)?;
+                tra_disk::rename(&blob, &part)?;
                 Err(Trouble::Cut("connection closed".into()))
             }
             // Its last step, a link to the blob, fails on file systems without links: no harm.

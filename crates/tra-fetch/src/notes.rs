@@ -102,11 +102,9 @@ impl Notes {
 
     fn write(&self) -> Result<(), FetchError> {
         let path = self.out.join(NOTES);
-        let draft = self.out.join(".checksums.json.draft");
         serde_json::to_vec_pretty(self)
             .map_err(io::Error::from)
-            .and_then(|text| fs::write(&draft, text))
-            .and_then(|()| fs::rename(&draft, &path))
+            .and_then(|text| tra_disk::write_atomically(&path, &text))
             .map_err(|error| FetchError::io("cannot write", &path, error))
     }
 }

@@ -1,6 +1,6 @@
 //! From a name to checked files in a folder.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::Asking;
@@ -74,7 +74,7 @@ impl Place<'_> {
         let found = note.checksum.of_file(&blob);
         let found = found.map_err(|error| FetchError::io("cannot read", &blob, error))?;
         if found != note.checksum {
-            fs::remove_file(&blob)
+            tra_disk::remove_file(&blob)
                 .map_err(|error| FetchError::io("cannot remove", &blob, error))?;
             return Err(FetchError::Mismatch {
                 file: name.into(),
@@ -92,9 +92,10 @@ impl Place<'_> {
 /// Gives a checked file its name.
 fn settle(blob: &Path, path: &Path) -> std::io::Result<()> {
     // Otherwise a power cut could leave the name without the content.
-    File::open(blob)?.sync_all()?;
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::rename(blob, path)
+    tra_disk::sync_file(blob)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    tra_disk::create_dir_all(folder)?;
+    tra_disk::rename(blob, path)?;
+    tra_disk::sync_folder(folder)
 }

@@ -1,15 +1,18 @@
 //! The hidden folder downloads lie in until they are whole.
 
-use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use tra_disk::Lock;
+
 use crate::FetchError;
+use crate::notes::NOTES;
 
 /// The hidden folder, ours alone while this lives.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
-    lock: File,
+    /// There until it is dropped.
+    lock: Option<Lock>,
     /// The folder around it, if it was made for this.
     made: Option<PathBuf>,
 }
@@ -19,16 +22,15 @@ impl Scratch {
     pub(crate) fn open(out: &Path) -> Result<Self, FetchError> {
         let folder = out.join(".download");
         let made = (!out.exists()).then(|| out.to_path_buf());
-        let make = |error| FetchError::io("cannot make", &folder, error);
-        fs::create_dir_all(&folder).map_err(make)?;
-        let lock = File::create(folder.join("lock")).map_err(make)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { folder, lock, made }),
-            Err(TryLockError::WouldBlock) => Err(FetchError::Busy { out: out.into() }),
-            Err(TryLockError::Error(error)) => {
-                Err(FetchError::io("cannot lock", &folder.join("lock"), error))
-            }
-        }
+        tra_disk::create_dir_all(&folder)
+            .map_err(|error| FetchError::io("cannot make", &folder, error))?;
+        let path = folder.join("lock");
+        let lock = Lock::try_acquire(&path)
+            .map_err(|error| FetchError::io("cannot lock", &path, error))?
+            .ok_or_else(|| FetchError::Busy { out: out.into() })?;
+        // Nobody else writes notes now: what is unfinished is of a process that was killed.
+        tra_disk::remove_partial(&out.join(NOTES));
+        Ok(Self { folder, lock: Some(lock), made })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -38,16 +40,17 @@ impl Scratch {
     /// Removes all that is left in it.
     pub(crate) fn clear(self) {
         // What cannot be removed harms nobody: the files are in their places.
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = tra_disk::remove_dir_all(&self.folder);
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
-        let _ = fs::remove_file(self.folder.join("lock"));
+        if let Some(lock) = self.lock.take() {
+            lock.remove();
+        }
         // Refused, as wanted, where a download was interrupted, and where there are files.
-        let _ = fs::remove_dir(&self.folder);
-        let _ = self.made.as_ref().map(fs::remove_dir);
+        let _ = tra_disk::remove_empty_dir(&self.folder);
+        let _ = self.made.as_deref().map(tra_disk::remove_empty_dir);
     }
 }

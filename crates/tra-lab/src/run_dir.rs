@@ -52,7 +52,7 @@ pub struct RunDir {
 
 impl RunDir {
     /// Makes a new run directory. The caller holds its lock.
-    pub(crate) fn create(path: &Path, config: &RunConfig) -> Result<Self, LabError> {
+    pub fn create(path: &Path, config: &RunConfig) -> Result<Self, LabError> {
         Self::check_unused(path)?;
         let run = Self { path: path.into() };
         let checkpoints = run.checkpoints();

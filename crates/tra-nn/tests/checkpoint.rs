@@ -250,6 +250,14 @@ fn files_that_are_not_checkpoints_say_so() {
             assert_eq!(shorter, TensorFile::read(&path).unwrap_err().to_string());
         }
     }
+    // A device: this one ends at once, others never.
+    #[cfg(unix)]
+    for name in ["null.safetensors", "null.pt"] {
+        let path = directory.path().join(name);
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        let text = Decoder::load(&path, &device).unwrap_err().to_string();
+        assert!(text.contains("not a regular file") && text.contains(name), "{text}");
+    }
     let text = Decoder::load(directory.path().join("none.safetensors"), &device).unwrap_err();
     assert!(text.to_string().contains("cannot read it"), "{text}");
     let decoder = DecoderConfig::new(6, 1, 8, 2).init_seeded(0, &device).unwrap();

@@ -63,7 +63,7 @@ impl Text {
     /// Opens the text, tokenising what has not been yet; `progress` hears of which file or folder
     /// and how far.
     pub fn open(&self, progress: &mut dyn FnMut(&Path, Progress)) -> Result<OpenText, TaskError> {
-        let cache = default_cache();
+        let cache = default_cache()?;
         let opened = self.open_with(&mut |tokenizer, path, part| {
             let corpus = Corpus::find(path, part)?;
             Ok(Some(corpus.tokens(tokenizer, &cache, &mut |done| progress(path, done))?))
@@ -73,7 +73,7 @@ impl Text {
 
     /// Opens the text if it is tokenised already.
     pub fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
-        let cache = default_cache();
+        let cache = default_cache()?;
         self.open_with(&mut |tokenizer, path, part| {
             Corpus::find(path, part)?.cached(tokenizer, &cache)
         })
@@ -292,5 +292,8 @@ mod tests {
         assert!(open(&gone).unwrap_err().contains("/no/such"));
         let tokenizer = Text { tokenizer: "gpt9".into(), ..gone };
         assert!(open(&tokenizer).unwrap_err().contains("gpt9"));
+        let tokenizer = Text { tokenizer: "/no/tokenizer.json".into(), ..tokenizer };
+        let error = open(&tokenizer).unwrap_err();
+        assert!(error.contains("/no/tokenizer.json is missing"), "{error}");
     }
 }

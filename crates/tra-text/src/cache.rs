@@ -1,28 +1,28 @@
-//! A text tokenised once: a file of numbers, mapped into memory.
+//! A text tokenised once, and found again.
 //!
-//! The file is named after what it holds: content of the text, tokenizer and version of this code. It
-//! is written beside, synced and renamed, so that one under its name is always whole.
+//! The file is named after what it holds: content of the text, tokenizer and how it is tokenised. It
+//! is written beside and renamed, so that one under its name is always whole; one that is damaged
+//! nevertheless is made anew.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::ops::Range;
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memmap2::Mmap;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
+use tra_disk::Lock;
 
 use crate::error::TextError;
 use crate::pieces::Pieces;
 use crate::source::{self, Part};
 use crate::stamp::{self, Stamp};
 use crate::tokenizer::Tokenizer;
+use crate::tokens::{Tokens, Writer};
 
-/// Another version reads no older cache: tokens, order or layout have changed.
-const VERSION: u32 = 1;
-const MAGIC: &[u8; 8] = b"tratoken";
-const HEADER: usize = 64;
+/// Changes when the same text and tokenizer have other tokens than before. Runs keep the key it goes
+/// into, and refuse a text with another; the layout of the file has a version of its own.
+const TOKENISING: u32 = 1;
 
 /// Pieces tokenised side by side: two for each thread keep all of them busy to the end.
 const PER_THREAD: usize = 2;
@@ -41,17 +41,17 @@ pub struct Progress {
 }
 
 /// Where caches go unless told otherwise: `TRA_CACHE`, or `tra` in the user's folder for caches.
-pub fn default_cache() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = || Some(PathBuf::from(set("HOME").or_else(|| set("USERPROFILE"))?).join(".cache"));
-    match set("TRA_CACHE") {
-        Some(folder) => folder.into(),
-        None => set("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(home)
-            .unwrap_or_else(std::env::temp_dir)
-            .join("tra"),
-    }
+///
+/// There is no folder for a user without a home: one that all users share could hold anything.
+pub fn default_cache() -> Result<PathBuf, TextError> {
+    cache_folder(&|name| std::env::var_os(name))
+}
+
+fn cache_folder(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, TextError> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || Some(set("HOME").or_else(|| set("USERPROFILE"))?.join(".cache"));
+    let within = || set("XDG_CACHE_HOME").or_else(home).map(|folder| folder.join("tra"));
+    set("TRA_CACHE").or_else(within).ok_or(TextError::NoCacheFolder)
 }
 
 /// The files of a text.
@@ -79,7 +79,7 @@ impl Corpus {
         folder: &Path,
     ) -> Result<[u8; 32], TextError> {
         let mut key = Sha256::new();
-        key.update(VERSION.to_le_bytes());
+        key.update(TOKENISING.to_le_bytes());
         key.update(tokenizer.fingerprint());
         for (file, stamp) in self.files.iter().zip(stamps) {
             key.update(source::kind(file));
@@ -106,7 +106,7 @@ impl Corpus {
         folder: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tokens, TextError> {
-        fs::create_dir_all(folder)
+        tra_disk::create_dir_all(folder)
             .map_err(TextError::io("cannot make the cache folder", folder))?;
         let stamps = self.stamps()?;
         let key = self.key(tokenizer, &stamps, folder)?;
@@ -115,26 +115,34 @@ impl Corpus {
             return Ok(tokens);
         }
         remove_abandoned(folder);
-        let beside = place.with_extension("partial");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
-        let file = file.map_err(TextError::io("cannot write the cache", &beside))?;
         // Another process at the same text: wait for it, and take what it made.
-        file.lock().map_err(TextError::io("cannot lock the cache", &beside))?;
-        if let Some(tokens) = Tokens::open(&place, &key)? {
-            let _ = fs::remove_file(&beside);
+        let lock = place.with_extension(LOCK);
+        let lock = Lock::acquire(&lock).map_err(TextError::io("cannot lock the cache", &lock))?;
+        let tokens = self.make(&place, &key, tokenizer, &stamps, progress);
+        lock.remove();
+        tokens
+    }
+
+    /// Makes the cache, unless somebody else has by now. The caller holds its lock.
+    fn make(
+        &self,
+        place: &Path,
+        key: &[u8; 32],
+        tokenizer: &Tokenizer,
+        stamps: &[Stamp],
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Tokens, TextError> {
+        if let Some(tokens) = Tokens::open(place, key)? {
             return Ok(tokens);
         }
-        let written = self
-            .write(&file, &beside, &key, tokenizer, &stamps, progress)
-            .and_then(|()| self.unchanged(&stamps))
-            .and_then(|()| {
-                fs::rename(&beside, &place).map_err(TextError::io("cannot write the cache", &place))
-            });
-        written.inspect_err(|_| {
-            let _ = fs::remove_file(&beside);
-        })?;
-        Tokens::open(&place, &key)?
-            .ok_or_else(|| TextError::file(&place, "vanished as it was made"))
+        tra_disk::remove_partial(place);
+        let mut writer = Writer::create(place, tokenizer.vocab())?;
+        self.write(&mut writer, tokenizer, stamps, progress)?;
+        self.unchanged(stamps)?;
+        writer.finish(key)?;
+        Tokens::open(place, key)?.ok_or_else(|| {
+            TextError::file(place, "was damaged as it was made: is the disk in order?")
+        })
     }
 
     fn stamps(&self) -> Result<Vec<Stamp>, TextError> {
@@ -153,34 +161,27 @@ impl Corpus {
 
     fn write(
         &self,
-        file: &File,
-        path: &Path,
-        key: &[u8; 32],
+        writer: &mut Writer,
         tokenizer: &Tokenizer,
         stamps: &[Stamp],
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), TextError> {
-        let io =
-            || TextError::io("cannot write the cache (free some space, or set TRA_CACHE)", path);
-        file.set_len(0).map_err(io())?;
-        let mut writer = Writer::new(file, tokenizer.vocab()).map_err(io())?;
         let of = stamps.iter().map(Stamp::bytes).sum();
         let mut read = 0;
+        let most = PER_THREAD * rayon::current_num_threads();
         for (number, file) in self.files.iter().enumerate() {
             if number > 0 {
-                let end: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
-                writer.put(&end).map_err(io())?;
+                writer.put(tokenizer.end_of_text().as_slice())?;
             }
             let mut pieces = Pieces::default();
             let mut waiting: Vec<String> = Vec::new();
-            let most = PER_THREAD * rayon::current_num_threads();
             let mut encode = |waiting: &mut Vec<String>| -> Result<(), TextError> {
-                let encoded: Result<Vec<Vec<u32>>, TextError> =
-                    waiting.par_iter().map(|text| tokenizer.encode(text)).collect();
-                for tokens in encoded? {
-                    writer.put(&tokens).map_err(io())?;
+                for some in waiting.chunks(most) {
+                    let encoded: Result<Vec<Vec<u32>>, TextError> =
+                        some.par_iter().map(|text| tokenizer.encode(text)).collect();
+                    encoded?.iter().try_for_each(|tokens| writer.put(tokens))?;
                 }
-                writer.bytes += waiting.iter().map(|text| text.len() as u64).sum::<u64>();
+                writer.add_text(waiting.iter().map(|text| text.len() as u64).sum());
                 waiting.clear();
                 Ok(())
             };
@@ -195,19 +196,22 @@ impl Corpus {
             waiting.extend(pieces.rest());
             encode(&mut waiting)?;
         }
-        if writer.count == 0 {
+        if writer.is_empty() {
             return Err(TextError::file(&self.path, "is empty: the tokenizer made no token of it"));
         }
         progress(Progress { read: of, of });
-        writer.finish(key).map_err(io())
+        Ok(())
     }
 }
+
+/// How the name of a lock ends; before it stands that of the cache.
+const LOCK: &str = "lock";
 
 fn place(folder: &Path, key: &[u8; 32]) -> PathBuf {
     folder.join(format!("{}.tokens", &stamp::hex(key)[..32]))
 }
 
-/// Removes what killed processes left half-written: an hour old, and nobody holds it.
+/// Removes what killed processes left: an hour old, and nobody holds its lock.
 fn remove_abandoned(folder: &Path) {
     let old = |path: &Path| {
         let modified = path.metadata().and_then(|about| about.modified()).ok();
@@ -215,123 +219,42 @@ fn remove_abandoned(folder: &Path) {
     };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let partial = path.extension().is_some_and(|e| e == "partial");
-        if partial && old(&path) && File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+        let is = |ending: &str| path.extension().is_some_and(|found| found == ending);
+        if !(is("partial") || is(LOCK)) || !old(&path) {
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let cache = name.trim_start_matches('.').split('.').next().unwrap_or_default();
+        let lock = Lock::try_acquire(&folder.join(cache).with_extension(LOCK));
+        if let Ok(Some(lock)) = lock {
             // Lost space is no reason to fail.
-            let _ = fs::remove_file(&path);
+            if is("partial") {
+                let _ = tra_disk::remove_file(&path);
+            }
+            lock.remove();
         }
     }
 }
 
-/// Appends tokens; the header comes last.
-struct Writer<'a> {
-    to: BufWriter<&'a File>,
-    wide: bool,
-    count: u64,
-    bytes: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> Writer<'a> {
-    fn new(file: &'a File, vocab: usize) -> std::io::Result<Self> {
-        let mut to = BufWriter::with_capacity(1 << 20, file);
-        to.write_all(&[0; HEADER])?;
-        Ok(Self { to, wide: vocab > 1 << 16, count: 0, bytes: 0 })
-    }
-
-    fn put(&mut self, tokens: &[u32]) -> std::io::Result<()> {
-        for token in tokens {
-            let bytes = token.to_le_bytes();
-            self.to.write_all(if self.wide { &bytes } else { &bytes[..2] })?;
-        }
-        self.count += tokens.len() as u64;
-        Ok(())
-    }
-
-    fn finish(mut self, key: &[u8; 32]) -> std::io::Result<()> {
-        self.to.seek(SeekFrom::Start(0))?;
-        self.to.write_all(MAGIC)?;
-        self.to.write_all(&VERSION.to_le_bytes())?;
-        self.to.write_all(&(if self.wide { 4u32 } else { 2 }).to_le_bytes())?;
-        self.to.write_all(&self.count.to_le_bytes())?;
-        self.to.write_all(&self.bytes.to_le_bytes())?;
-        self.to.write_all(key)?;
-        self.to.flush()?;
-        self.to.get_ref().sync_all()
-    }
-}
-
-/// The tokens of a text, in a file that is mapped into memory.
-#[derive(Debug)]
-pub struct Tokens {
-    map: Mmap,
-    width: usize,
-    count: usize,
-    text_bytes: u64,
-    key: String,
-}
-
-impl Tokens {
-    /// Opens a cache if there is one; what is not whole or not of this key is none.
-    fn open(path: &Path, key: &[u8; 32]) -> Result<Option<Self>, TextError> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(TextError::io("cannot read the cache", path)(e)),
+    #[test]
+    fn a_cache_is_never_in_a_folder_that_all_users_share() {
+        let with = |set: &[(&str, &str)]| {
+            let find = |name: &str| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            cache_folder(&find).map_err(|e| e.to_string())
         };
-        // SAFETY: a file under this name is written once, elsewhere, and then renamed; nobody
-        // writes to it or cuts it short. It may be removed, which leaves the mapping as it is.
-        let map = unsafe { Mmap::map(&file) };
-        let map = map.map_err(TextError::io("cannot map the cache", path))?;
-        let number = |from: usize, bytes: usize| -> u64 {
-            map[from..from + bytes].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
-        };
-        if map.len() < HEADER
-            || &map[..8] != MAGIC
-            || number(8, 4) != u64::from(VERSION)
-            || map[32..64] != *key
-        {
-            return Ok(None);
-        }
-        let (width, count, text_bytes) = (number(12, 4), number(16, 8), number(24, 8));
-        let whole = matches!(width, 2 | 4)
-            && count.checked_mul(width).and_then(|n| n.checked_add(HEADER as u64))
-                == Some(map.len() as u64);
-        let key = stamp::hex(key);
-        let tokens =
-            |map| Self { map, width: width as usize, count: count as usize, text_bytes, key };
-        Ok(whole.then(|| tokens(map)))
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none; a text without any is refused, so there are some.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Another text or tokenizer has another.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Bytes of the text, as UTF-8.
-    pub fn text_bytes(&self) -> u64 {
-        self.text_bytes
-    }
-
-    /// Tokens `range`, counted from 0.
-    ///
-    /// # Panics
-    /// When it reaches past the end.
-    pub fn range(&self, range: Range<usize>) -> Vec<u32> {
-        assert!(range.end <= self.count, "there are {} tokens", self.count);
-        let bytes = &self.map[HEADER + range.start * self.width..HEADER + range.end * self.width];
-        match self.width {
-            2 => bytes.as_chunks().0.iter().map(|b| u16::from_le_bytes(*b).into()).collect(),
-            _ => bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect(),
+        let all = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("TRA_CACHE", "/t")];
+        assert_eq!(with(&all).unwrap(), Path::new("/t"));
+        assert_eq!(with(&all[..2]).unwrap(), Path::new("/x/tra"));
+        assert_eq!(with(&all[..1]).unwrap(), Path::new("/h/.cache/tra"));
+        for none in [&[][..], &[("HOME", ""), ("TRA_CACHE", "")]] {
+            let error = with(none).unwrap_err();
+            assert!(error.contains("TRA_CACHE") && error.lines().count() == 1, "{error}");
         }
     }
 }

@@ -29,6 +29,21 @@ pub enum TextError {
         "unknown tokenizer {0:?}: there are gpt2 and bytes, or give the path of a tokenizer.json"
     )]
     UnknownTokenizer(String),
+    /// A path at which there is no tokenizer any more.
+    #[error(
+        "the tokenizer file {name} is missing (looked for {full}): put it back, or name another \
+         tokenizer",
+        full = full.display()
+    )]
+    MissingTokenizer {
+        /// As it was named.
+        name: String,
+        /// Where that is.
+        full: PathBuf,
+    },
+    /// Nowhere to keep tokens.
+    #[error("there is no folder to keep tokens in: set TRA_CACHE to one (HOME is not set)")]
+    NoCacheFolder,
     /// A `tokenizer.json` that cannot be used.
     #[error("{name}: no tokenizer: {reason}")]
     Tokenizer {

@@ -25,14 +25,18 @@
 
 mod cache;
 mod error;
+mod guard;
 mod pieces;
 pub mod source;
 mod stamp;
 mod stream;
+mod table;
 mod tokenizer;
+mod tokens;
 
-pub use cache::{Corpus, Progress, Tokens, default_cache};
+pub use cache::{Corpus, Progress, default_cache};
 pub use error::TextError;
 pub use source::Part;
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;
+pub use tokens::Tokens;

@@ -5,10 +5,6 @@ use crate::tokenizer::Tokenizer;
 /// A piece is at least this long, but for the last.
 const PIECE: usize = 1 << 20;
 
-/// A piece never grows longer: text without a place to cut, such as a word of millions of letters, is
-/// cut here nevertheless.
-const LONGEST: usize = 8 << 20;
-
 /// Text waiting to become a piece.
 #[derive(Default)]
 pub(crate) struct Pieces {
@@ -18,24 +14,42 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Takes up more text; gives a piece if there is one.
-    pub fn push(&mut self, text: &str, tokenizer: &Tokenizer) -> Option<String> {
+    /// Takes up more text; gives the pieces there are.
+    pub fn push(&mut self, text: &str, tokenizer: &Tokenizer) -> Vec<String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        // A row of parquet may be of any length.
+        while !rest.is_empty() {
+            let (bit, behind) = rest.split_at(rest.floor_char_boundary(PIECE));
+            self.take(bit, tokenizer, &mut pieces);
+            rest = behind;
+        }
+        pieces
+    }
+
+    fn take(&mut self, text: &str, tokenizer: &Tokenizer, pieces: &mut Vec<String>) {
         self.waiting += text;
         if self.waiting.len() < PIECE + self.searched {
-            return None;
+            return;
         }
-        let place = tokenizer.cut(&self.waiting).filter(|place| *place > 0);
-        let place = match place {
-            None if self.waiting.len() < LONGEST => {
-                self.searched = self.waiting.len();
-                return None;
+        let longest = tokenizer.longest_word();
+        if let Some(place) = tokenizer.cut(&self.waiting).filter(|place| *place > 0) {
+            pieces.push(self.cut(place));
+        } else if self.waiting.len() < longest {
+            self.searched = self.waiting.len();
+        } else {
+            // A word of millions of letters: there is no place for it, so it is cut by length alone.
+            while self.waiting.len() >= longest {
+                pieces.push(self.cut(self.waiting.floor_char_boundary(longest)));
             }
-            None => self.waiting.floor_char_boundary(LONGEST),
-            Some(place) => place,
-        };
+        }
+    }
+
+    /// Gives what stands before `place`.
+    fn cut(&mut self, place: usize) -> String {
         self.searched = 0;
         let rest = self.waiting.split_off(place);
-        Some(std::mem::replace(&mut self.waiting, rest))
+        std::mem::replace(&mut self.waiting, rest)
     }
 
     /// What is left at the end.
@@ -67,6 +81,36 @@ mod tests {
         let word = "a".repeat(20 << 20);
         let pieces = cut(&word, 1 << 20, &tokenizer);
         assert!(pieces.concat() == word);
-        assert!(pieces.iter().all(|piece| piece.len() <= LONGEST) && pieces.len() == 3);
+        let longest = tokenizer.longest_word();
+        assert!(pieces.iter().all(|piece| piece.len() <= longest) && pieces.len() == 3);
+    }
+
+    #[test]
+    fn pieces_do_not_grow_with_what_is_pushed_at_once() {
+        let json = Tokenizer::learn(["some words".to_string()].into_iter(), 257).unwrap();
+        let learned = Tokenizer::from_record(&json).unwrap();
+        let lines = "some words to cut between\n".repeat(400_000);
+        let line = "some words to cut between ".repeat(400_000);
+        let word = "é".repeat(5 << 20);
+        for tokenizer in [learned, Tokenizer::open("bytes").unwrap()] {
+            for (text, most) in [(&lines, 2 * PIECE), (&line, 2 * PIECE), (&word, 2 * PIECE)] {
+                let pieces = cut(text, text.len(), &tokenizer);
+                assert!(pieces.concat() == *text);
+                let longest = pieces.iter().map(String::len).max().unwrap();
+                assert!(longest <= most, "{longest}");
+            }
+        }
+    }
+
+    /// Where a long line is cut changes no token, for a line has blanks.
+    #[test]
+    fn a_long_line_has_the_tokens_of_the_whole() {
+        let line = "all of this is on one line, 12345 words and  more of it ".repeat(60_000);
+        let json = Tokenizer::learn([line[..5000].to_string()].into_iter(), 300).unwrap();
+        let tokenizer = Tokenizer::from_record(&json).unwrap();
+        let pieces = cut(&line, 1 << 20, &tokenizer);
+        assert!(pieces.len() > 2);
+        let parts: Vec<u32> = pieces.iter().flat_map(|p| tokenizer.encode(p).unwrap()).collect();
+        assert!(parts == tokenizer.encode(&line).unwrap());
     }
 }

@@ -1,15 +1,12 @@
 //! Which files a path stands for, and the text in them.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
-
-use crate::error::{TextError, first_line};
+use crate::error::TextError;
+use crate::table;
 
 /// Endings, without `.gz` and `.zst`, of the files of a folder that are read.
 const ENDINGS: [&str; 6] = ["txt", "text", "tokens", "raw", "md", "parquet"];
@@ -19,6 +16,8 @@ const READ: usize = 1 << 20;
 
 /// Share of bytes that are no UTF-8 above which the beginning of a file is no text.
 const MOST_INVALID: usize = 10;
+
+const NOT_REGULAR: &str = "is not a regular file: put its content in one";
 
 /// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,11 +60,7 @@ pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
         return Ok(vec![path.into()]);
     }
     if !about.is_dir() {
-        // A pipe can be read once only, and a device may never end.
-        return Err(TextError::file(
-            path,
-            "is neither a file nor a folder: put the text in a file",
-        ));
+        return Err(TextError::file(path, NOT_REGULAR));
     }
     let mut files = Vec::new();
     walk(path, &mut files, &mut HashSet::new())?;
@@ -105,13 +100,28 @@ fn walk(
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
-        if path.is_dir() {
+        // A link to nothing is not passed over: it is named when it is read.
+        let about = std::fs::metadata(&path).ok();
+        if about.as_ref().is_some_and(Metadata::is_dir) {
             walk(&path, files, seen)?;
-        } else if ENDINGS.contains(&ending(&path).0.as_str()) {
+        } else if about.is_none_or(|about| about.is_file())
+            && ENDINGS.contains(&ending(&path).0.as_str())
+        {
             files.push(path);
         }
     }
     Ok(())
+}
+
+/// Opens a regular file. A pipe would be waited for for ever and can be read once only, and a device
+/// may never end.
+pub(crate) fn open(path: &Path) -> Result<File, TextError> {
+    let io = || TextError::io("cannot read it", path);
+    // Asked before it is opened: opening a pipe waits already.
+    if !std::fs::metadata(path).map_err(io())?.is_file() {
+        return Err(TextError::file(path, NOT_REGULAR));
+    }
+    File::open(path).map_err(io())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +152,10 @@ pub fn read(
     sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     let (ending, packing) = ending(path);
-    let io = || TextError::io("cannot read the text", path);
-    let file = File::open(path).map_err(io())?;
-    let bytes = file.metadata().map_err(io())?.len();
+    let file = open(path)?;
+    let bytes = file.metadata().map_err(TextError::io("cannot read the text", path))?.len();
     if ending == "parquet" && packing == Packing::Plain {
-        return read_parquet(path, file, bytes, read, sink);
+        return table::read(path, file, bytes, read, sink);
     }
     let counted = Counted { inner: BufReader::with_capacity(READ, file), read };
     let mut unpacked: Box<dyn Read> = match packing {
@@ -164,7 +173,7 @@ pub fn read(
             Ok(file)
         };
         let file = unpack().map_err(TextError::io("cannot unpack the text", path))?;
-        return read_parquet(path, file, 0, &mut |_| {}, sink);
+        return table::read(path, file, 0, &mut |_| {}, sink);
     }
     read_plain(path, unpacked, sink)
 }
@@ -256,54 +265,6 @@ fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
     let invalid: usize = head.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
     if head.contains(&0) || invalid * MOST_INVALID > head.len() {
         return wrong("is a binary file, not text (text is read as UTF-8)");
-    }
-    Ok(())
-}
-
-/// The `text` column, row by row. A row that does not end its line has it ended.
-fn read_parquet(
-    path: &Path,
-    file: File,
-    bytes: u64,
-    read: &mut dyn FnMut(u64),
-    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
-) -> Result<(), TextError> {
-    let wrong = |e: &dyn std::fmt::Display| {
-        TextError::file(path, format!("cannot be read as parquet: {}", first_line(e)))
-    };
-    let reader = SerializedFileReader::new(file).map_err(|e| wrong(&e))?;
-    let schema = reader.metadata().file_metadata().schema();
-    let columns: Vec<_> = schema.get_fields().iter().map(|f| f.name().to_string()).collect();
-    let Some(column) = schema.get_fields().iter().find(|field| field.name() == "text") else {
-        let reason = format!("has no column called text; it has {}", columns.join(", "));
-        return Err(TextError::file(path, reason));
-    };
-    let wanted = parquet::schema::types::Type::group_type_builder(schema.name())
-        .with_fields(vec![column.clone()])
-        .build()
-        .map_err(|e| wrong(&e))?;
-    let mut any = false;
-    for group in 0..reader.num_row_groups() {
-        let rows = reader.get_row_group(group).map_err(|e| wrong(&e))?;
-        for row in rows.get_row_iter(Some(wanted.clone())).map_err(|e| wrong(&e))? {
-            let row = row.map_err(|e| wrong(&e))?;
-            let text = match row.get_column_iter().next() {
-                Some((_, Field::Str(text))) => Cow::from(text),
-                // Written without saying that it is text.
-                Some((_, Field::Bytes(bytes))) => String::from_utf8_lossy(bytes.data()),
-                Some((_, Field::Null)) | None => continue,
-                Some(_) => return Err(TextError::file(path, "its column text is no text")),
-            };
-            any = true;
-            sink(&text)?;
-            if !text.ends_with('\n') {
-                sink("\n")?;
-            }
-        }
-        read(bytes / reader.num_row_groups() as u64);
-    }
-    if !any {
-        return Err(TextError::file(path, "is empty: it has no row with text"));
     }
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! What a file contains, told from its content; remembered while its date and size stay.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
+use tra_disk::Checksum;
 
 use crate::error::TextError;
+use crate::source;
 
 /// A file that was changed so shortly before it was looked at may be changed again without a new date.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -54,30 +56,35 @@ fn identity(_: &Metadata) -> u64 {
 pub(crate) fn content(path: &Path, stamp: &Stamp, notes: &Path) -> Result<[u8; 32], TextError> {
     let full = path.canonicalize().map_err(TextError::io("cannot read the text", path))?;
     let key = hex(&Sha256::digest(full.as_os_str().as_encoded_bytes()));
-    let note = notes.join(format!("{}.stamp", &key[..32]));
+    let place = notes.join(format!("{}.stamp", &key[..32]));
     let settled = stamp.settled();
-    if let (Some(settled), Ok(text)) = (&settled, fs::read_to_string(&note))
-        && let Some((noted, hash)) = text.split_once('\n')
-        && noted == settled
-        && let Some(hash) = unhex(hash.trim())
+    if let (Some(settled), Ok(found)) = (&settled, fs::read_to_string(&place))
+        && let Some(hash) = found.lines().nth(1).and_then(unhex)
+        // Whatever is not what would be written now was damaged, or is of another state of the file.
+        && found == note(&key, settled, &hash)
     {
         return Ok(hash);
     }
     let hash = sha256(path)?;
     if let Some(settled) = settled {
         // Only a short cut: without it the file is read once more next time.
-        let beside: PathBuf = notes.join(format!("{}.{}.partial", &key[..32], std::process::id()));
-        let text = format!("{settled}\n{}\n", hex(&hash));
-        if fs::write(&beside, text).and_then(|()| fs::rename(&beside, &note)).is_err() {
-            let _ = fs::remove_file(&beside);
-        }
+        let _ = tra_disk::write_atomically(&place, note(&key, &settled, &hash).as_bytes());
     }
     Ok(hash)
 }
 
+/// What is noted of a file, with a checksum, so that damage does not make it another file.
+fn note(key: &str, settled: &str, hash: &[u8; 32]) -> String {
+    let mut checksum = Checksum::default();
+    for field in [key.as_bytes(), settled.as_bytes(), hash] {
+        checksum.field(field);
+    }
+    format!("{settled}\n{}\n{}\n", hex(hash), checksum.hex())
+}
+
 fn sha256(path: &Path) -> Result<[u8; 32], TextError> {
     let io = || TextError::io("cannot read the text", path);
-    let mut file = File::open(path).map_err(io())?;
+    let mut file = source::open(path)?;
     let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 18]);
     loop {
         let n = file.read(&mut buffer).map_err(io())?;
@@ -103,6 +110,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn a_note_is_used_only_while_the_file_is_the_same() {

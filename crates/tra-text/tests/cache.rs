@@ -115,7 +115,8 @@ fn a_damaged_or_cut_cache_is_made_anew() {
     }
     // What a killed process left half-written is overwritten and used by nobody.
     fs::remove_file(&file).unwrap();
-    fs::write(file.with_extension("partial"), &whole[..50]).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    fs::write(file.with_file_name(format!(".{name}.12.partial")), &whole[..50]).unwrap();
     assert_eq!(place.tokens(&path, "gpt2").unwrap().0.len(), 5);
     assert_eq!(place.left_over().len(), 1, "{:?}", place.left_over());
 }
@@ -147,12 +148,15 @@ fn abandoned_halves_are_cleared_away() {
         file.set_modified(then).unwrap();
         path
     };
-    let (old, fresh) = (age("old.partial", 7200), age("fresh.partial", 60));
-    let held = age("held.partial", 7200);
-    let holder = fs::File::open(&held).unwrap();
+    let old = [".old.tokens.12.partial", "older.partial", ".note.stamp.34.partial", "old.lock"];
+    let old = old.map(|name| age(name, 7200));
+    let fresh = [".new.tokens.12.partial", "new.lock"].map(|name| age(name, 60));
+    let held = [".held.tokens.12.partial", "held.lock"].map(|name| age(name, 7200));
+    let holder = fs::File::open(&held[1]).unwrap();
     holder.lock().unwrap();
     place.tokens(&place.text("a.txt", "some words"), "gpt2").unwrap();
-    assert!(!old.exists() && fresh.exists() && held.exists());
+    assert!(old.iter().all(|path| !path.exists()));
+    assert!(fresh.iter().chain(&held).all(|path| path.exists()));
 }
 
 #[test]

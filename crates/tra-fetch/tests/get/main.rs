@@ -1,6 +1,7 @@
 //! [`tra_fetch::get`] against a hub of our own on this machine.
 
 mod broken;
+mod disk;
 mod resumed;
 mod server;
 mod whole;

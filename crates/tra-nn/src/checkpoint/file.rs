@@ -179,9 +179,19 @@ fn checksum(metadata: &BTreeMap<String, String>, file: &SafeTensors<'_>) -> Stri
 
 type Contents = (BTreeMap<String, String>, BTreeMap<String, HostTensor>);
 
+/// Opens a regular file: a pipe would be waited for for ever, and a device may never end.
+fn open(path: &Path) -> Result<File, CheckpointError> {
+    let io = |source| CheckpointError::Io { action: "cannot read it", source };
+    if !fs::metadata(path).map_err(io)?.is_file() {
+        return Err(io(std::io::Error::other("it is not a regular file")));
+    }
+    File::open(path).map_err(io)
+}
+
 fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
-    let bytes = fs::read(path)
-        .map_err(|source| CheckpointError::Io { action: "cannot read it", source })?;
+    let mut bytes = Vec::new();
+    let io = |source| CheckpointError::Io { action: "cannot read it", source };
+    open(path)?.read_to_end(&mut bytes).map_err(io)?;
     let unreadable = |e: SafeTensorError| CheckpointError::Safetensors(plain(&e));
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(unreadable)?;
     let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
@@ -202,7 +212,7 @@ fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
 fn read_header(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
     let io = |source| CheckpointError::Io { action: "cannot read it", source };
     let unreadable = |e| CheckpointError::Safetensors(plain(&e));
-    let mut file = File::open(path).map_err(io)?;
+    let mut file = open(path)?;
     let whole = file.metadata().map_err(io)?.len();
     let mut length = [0; 8];
     if whole < length.len() as u64 {
@@ -240,9 +250,7 @@ fn plain(error: &SafeTensorError) -> String {
 }
 
 fn read_pytorch(path: &Path) -> Result<Contents, CheckpointError> {
-    if let Err(source) = File::open(path) {
-        return Err(CheckpointError::Io { action: "cannot read it", source });
-    }
+    open(path)?;
     let unreadable = |e: &dyn std::fmt::Display| {
         CheckpointError::Pytorch(e.to_string().lines().next().unwrap_or_default().into())
     };

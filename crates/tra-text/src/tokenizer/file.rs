@@ -1,14 +1,19 @@
 //! A Hugging Face `tokenizer.json`.
 
+use serde::Deserialize;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, DecoderWrapper, Tokenizer, TokenizerBuilder};
 
 use crate::error::{TextError, first_line};
+use crate::guard::guarded;
 
 /// Names under which published tokenizers have the end of a document.
 const ENDS: [&str; 7] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>", "<s>"];
+
+/// A word longer than this is cut: the library takes a hundred bytes and more for each of a word.
+pub(super) const LONGEST_WORD: usize = 256 << 10;
 
 pub(super) struct FileTokenizer {
     inner: Tokenizer,
@@ -26,7 +31,9 @@ impl std::fmt::Debug for FileTokenizer {
 impl FileTokenizer {
     pub(super) fn parse(name: &str, json: String) -> Result<Self, TextError> {
         let wrong = |reason: String| TextError::Tokenizer { name: name.into(), reason };
-        let mut inner: Tokenizer = json.parse().map_err(|e| wrong(first_line(&e)))?;
+        check_sizes(&json).map_err(wrong)?;
+        let parsed = guarded(|| json.parse::<Tokenizer>()).map_err(wrong)?;
+        let mut inner = parsed.map_err(|e| wrong(first_line(&e)))?;
         // Settings for other uses than ours: every text is taken whole and as it is.
         inner.with_truncation(None).map_err(|e| wrong(first_line(&e)))?;
         inner.with_padding(None);
@@ -57,21 +64,85 @@ impl FileTokenizer {
 
     /// It fails for a word that a tokenizer without an unknown token does not know.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        let encoded = self.inner.encode_fast(text, false);
-        let encoded = encoded.map_err(|e| TextError::Tokenizer {
+        let mut tokens = Vec::new();
+        let (mut first, mut word) = (0, 0);
+        for (at, c) in text.char_indices() {
+            if c.is_whitespace() {
+                word = at + c.len_utf8();
+            } else if at + c.len_utf8() - word > LONGEST_WORD {
+                tokens.extend(self.encode_part(&text[first..at])?);
+                (first, word) = (at, at);
+            }
+        }
+        tokens.extend(self.encode_part(&text[first..])?);
+        Ok(tokens)
+    }
+
+    fn encode_part(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let wrong = |reason: String| TextError::Tokenizer {
             name: "tokenizer.json".into(),
-            reason: format!("it cannot encode the text: {}", first_line(&e)),
-        })?;
-        Ok(encoded.get_ids().to_vec())
+            reason: format!("it cannot encode the text: {reason}"),
+        };
+        let encoded = guarded(|| self.inner.encode_fast(text, false)).map_err(wrong)?;
+        Ok(encoded.map_err(|e| wrong(first_line(&e)))?.get_ids().to_vec())
     }
 
     pub(super) fn decode(&self, tokens: &[u32]) -> String {
-        self.inner.decode(tokens, true).unwrap_or_default()
+        let text = guarded(|| self.inner.decode(tokens, true).unwrap_or_default());
+        text.unwrap_or_default()
     }
 }
 
-/// Behind the last line break of a run of them: a piece is made of whole lines. For most tokenizers
-/// that changes no token; where a word may reach from one line to the next it is what we define.
+/// What of a `tokenizer.json` says how large something is.
+#[derive(Deserialize)]
+struct Sizes {
+    #[serde(default)]
+    normalizer: Option<Normalizer>,
+}
+
+#[derive(Deserialize)]
+struct Normalizer {
+    #[serde(default)]
+    precompiled_charsmap: Option<String>,
+    #[serde(default)]
+    normalizers: Vec<Normalizer>,
+}
+
+/// Refuses a table that says it is larger than it is: the library takes memory for what it says.
+fn check_sizes(json: &str) -> Result<(), String> {
+    let sizes: Sizes = serde_json::from_str(json).map_err(|e| first_line(&e))?;
+    let mut waiting: Vec<Normalizer> = sizes.normalizer.into_iter().collect();
+    while let Some(normalizer) = waiting.pop() {
+        if let Some(table) = normalizer.precompiled_charsmap
+            && said(&table).is_some_and(|bytes| bytes > table.len())
+        {
+            return Err("its precompiled_charsmap is cut short".into());
+        }
+        waiting.extend(normalizer.normalizers);
+    }
+    Ok(())
+}
+
+/// The size that stands first in a table: four bytes, little-endian, in base64.
+fn said(table: &str) -> Option<usize> {
+    let mut bits = 0u64;
+    for digit in table.bytes().take(6) {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u64::from(value);
+    }
+    // Six digits are 36 bits, of which 32 are wanted.
+    (table.len() >= 6).then(|| ((bits >> 4) as u32).swap_bytes() as usize)
+}
+
+/// Behind the last line break of a run of them: a piece is made of whole lines, if there are some.
+/// For most tokenizers that changes no token; where a word may reach from one line to the next it is what we define.
 pub(super) fn cut(text: &str) -> Option<usize> {
     let mut after: Option<(usize, char)> = None;
     for (at, c) in text.char_indices().rev() {
@@ -132,6 +203,38 @@ mod tests {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
         }
         assert_eq!(learn([text].into_iter(), 270).unwrap(), json, "the same every time");
+    }
+
+    /// A word is cut at the same places, wherever in a text it stands.
+    #[test]
+    fn a_word_without_end_is_cut() {
+        let json = learn(["aab ".repeat(50)].into_iter(), 260).unwrap();
+        let tokenizer = FileTokenizer::parse("here", json).unwrap();
+        let word = "ab".repeat(LONGEST_WORD);
+        let whole = tokenizer.encode(&word).unwrap();
+        let parts = [&word[..LONGEST_WORD], &word[LONGEST_WORD..]].map(|p| tokenizer.encode(p));
+        assert!(parts.map(Result::unwrap).concat() == whole);
+        assert_eq!(tokenizer.decode(&whole), word);
+        let within = tokenizer.encode(&format!("a {word} b\n")).unwrap();
+        assert_eq!(tokenizer.decode(&within), format!("a {word} b\n"));
+    }
+
+    #[test]
+    fn a_table_that_lies_about_its_size_is_refused() {
+        assert_eq!((said("CAAACAAAAAAA"), said("CAAAAAAA")), (Some(0x0800_0008), Some(8)));
+        assert_eq!((said("CAAA"), said("no base64")), (None, None));
+        let with = |table: &str| {
+            let normalizer =
+                format!(r#"{{"type":"Precompiled","precompiled_charsmap":"{table}"}}"#);
+            let inner = format!(r#"{{"type":"Sequence","normalizers":[{normalizer}]}}"#);
+            [normalizer, inner].map(|n| check_sizes(&format!(r#"{{"normalizer":{n}}}"#)))
+        };
+        assert_eq!(with("CAAAAAAAAAAAAAAAYQA="), [Ok(()), Ok(())]);
+        assert!(
+            with("CAAACAAAAAAAAAAAYQA=")
+                .iter()
+                .all(|r| r.as_ref().is_err_and(|e| e.contains("cut")))
+        );
     }
 
     #[test]

@@ -4,11 +4,13 @@ mod bytes;
 mod file;
 mod gpt2;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::TextError;
+use crate::source;
 
 /// Text to tokens and back.
 #[derive(Debug)]
@@ -30,9 +32,9 @@ impl Tokenizer {
         match name {
             GPT2 => Ok(Self(Kind::Gpt2)),
             BYTES => Ok(Self(Kind::Bytes)),
-            _ if !Path::new(name).exists() => Err(TextError::UnknownTokenizer(name.into())),
+            _ if is_missing(Path::new(name)) => Err(missing(name)),
             _ => {
-                let json = std::fs::read_to_string(name)
+                let json = std::io::read_to_string(source::open(Path::new(name))?)
                     .map_err(TextError::io("cannot read the tokenizer", Path::new(name)))?;
                 Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json)?))))
             }
@@ -135,8 +137,31 @@ impl Tokenizer {
         match &self.0 {
             Kind::Gpt2 => gpt2::cut(text),
             Kind::Bytes => (!text.is_empty()).then_some(text.len()),
-            Kind::File(_) => file::cut(text),
+            Kind::File(_) => file::cut(text).or_else(|| gpt2::cut(text)),
         }
+    }
+
+    /// Bytes above which text without a place to cut is cut nevertheless, to bound memory.
+    pub(crate) fn longest_word(&self) -> usize {
+        match &self.0 {
+            Kind::Gpt2 | Kind::Bytes => 8 << 20,
+            Kind::File(_) => file::LONGEST_WORD,
+        }
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    let about = std::fs::metadata(path);
+    about.is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
+/// A name that stands for nothing: a file that is gone, or a misspelt word.
+fn missing(name: &str) -> TextError {
+    let path = Path::new(name);
+    let is_path = path.components().count() > 1 || path.extension().is_some();
+    match std::path::absolute(path) {
+        Ok(full) if is_path => TextError::MissingTokenizer { name: name.into(), full },
+        _ => TextError::UnknownTokenizer(name.into()),
     }
 }
 
@@ -168,6 +193,14 @@ mod tests {
         assert!(error.contains("gpt5") && error.contains("bytes"), "{error}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokenizer.json");
+        let gone = Tokenizer::open(path.to_str().unwrap()).unwrap_err().to_string();
+        assert!(gone.contains("missing") && gone.contains(path.to_str().unwrap()), "{gone}");
+        let relative = Tokenizer::open("gone.json").unwrap_err().to_string();
+        let full = std::env::current_dir().unwrap().join("gone.json");
+        assert!(relative.contains(full.to_str().unwrap()), "{relative}");
+        for error in [&gone, &relative] {
+            assert!(!error.contains("unknown") && error.lines().count() == 1, "{error}");
+        }
         for text in ["", "{}", "not json", "{\"model\": {\"type\": \"BPE\"}}"] {
             std::fs::write(&path, text).unwrap();
             let error = Tokenizer::open(path.to_str().unwrap()).unwrap_err().to_string();

@@ -1,0 +1,52 @@
+//! Panics of other libraries, as errors.
+//!
+//! `parquet` and `tokenizers` panic on some broken files, deep inside, where no check beforehand
+//! reaches. A broken file is the user's, not a bug of ours: it is told as one. This is for calls of
+//! other libraries only, so that our own mistakes stay panics.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Calls another library; its panic becomes an error that says what it said.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    // A hook prints panics before they can be caught. Ours passes on those of unguarded threads, so
+    // that the hook of the program, or of a test, works as ever.
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |about| {
+            if !GUARDED.get() {
+                others(about);
+            }
+        }));
+    });
+    let before = GUARDED.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(call));
+    GUARDED.set(before);
+    result.map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        format!("it is damaged ({})", text.lines().next().unwrap_or_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_one_line_and_is_not_printed() {
+        assert_eq!(guarded(|| 7), Ok(7));
+        let error = guarded(|| panic!("index {}\nand more", 3)).unwrap_err();
+        assert_eq!(error, "it is damaged (index 3)");
+        assert!(!GUARDED.get());
+        // What is not guarded is a panic as ever.
+        assert!(panic::catch_unwind(|| panic!("ours")).is_err());
+    }
+}

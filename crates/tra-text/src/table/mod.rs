@@ -1,0 +1,156 @@
+//! Parquet: the column `text` of a table, row by row.
+//!
+//! The library takes memory for what a file says about itself before it looks whether that can be, and
+//! panics on some broken files. So sizes and counts are looked at first (`header.rs`, `pages.rs`), and
+//! its panics become errors (`guard.rs`).
+
+mod header;
+mod pages;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use parquet::basic::{ConvertedType, Type};
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescPtr;
+
+use crate::error::{TextError, first_line};
+use crate::guard::guarded;
+use header::PageHeader;
+use pages::Checked;
+
+/// Rows read at once.
+const ROWS: usize = 1024;
+
+/// A page unpacks to at most this much, or to this many times its size: beyond both its header lies.
+const UNPACKED: u64 = 16 << 20;
+const TIMES: u64 = 1024;
+
+/// Reads a table. A row that does not end its line has it ended.
+pub(crate) fn read(
+    path: &Path,
+    file: File,
+    bytes: u64,
+    read: &mut dyn FnMut(u64),
+    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let wrong = |reason: String| {
+        TextError::file(path, format!("cannot be read as parquet: {}", first_line(&reason)))
+    };
+    let library = file.try_clone().map_err(TextError::io("cannot read the text", path))?;
+    let reader = call(|| SerializedFileReader::new(library)).map_err(wrong)?;
+    let column = column(path, &reader)?;
+    let groups = reader.num_row_groups();
+    let mut any = false;
+    for number in 0..groups {
+        let group = call(|| reader.get_row_group(number)).map_err(wrong)?;
+        let mut rows = Rows::open(&file, group.as_ref(), column).map_err(wrong)?;
+        while let Some(texts) = rows.next().map_err(wrong)? {
+            for text in texts {
+                any = true;
+                let text = String::from_utf8_lossy(text.data());
+                sink(&text)?;
+                if !text.ends_with('\n') {
+                    sink("\n")?;
+                }
+            }
+        }
+        read(bytes / groups as u64);
+    }
+    if !any {
+        return Err(TextError::file(path, "is empty: it has no row with text"));
+    }
+    Ok(())
+}
+
+/// Calls the library; whatever goes wrong, it says in one line.
+fn call<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    guarded(call)?.map_err(|e| e.to_string())
+}
+
+/// The number of the column `text`.
+fn column(path: &Path, reader: &SerializedFileReader<File>) -> Result<usize, TextError> {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let fields = schema.root_schema().get_fields();
+    if !fields.iter().any(|field| field.name() == "text") {
+        let names: Vec<_> =
+            fields.iter().map(|field| field.name().escape_debug().to_string()).collect();
+        let reason = format!("has no column called text; it has {}", names.join(", "));
+        return Err(TextError::file(path, reason));
+    }
+    let is_text = |column: &ColumnDescPtr| {
+        column.path().parts() == ["text"]
+            && column.physical_type() == Type::BYTE_ARRAY
+            && column.converted_type() != ConvertedType::DECIMAL
+            && column.max_rep_level() == 0
+    };
+    let found = schema.columns().iter().position(is_text);
+    found.ok_or_else(|| TextError::file(path, "its column text is no text"))
+}
+
+/// The rows of a part of a table.
+struct Rows {
+    reader: ColumnReaderImpl<ByteArrayType>,
+    marks: Vec<i16>,
+    texts: Vec<ByteArray>,
+}
+
+impl Rows {
+    fn open(file: &File, group: &dyn RowGroupReader, column: usize) -> Result<Self, String> {
+        let about = group.metadata().columns().get(column).ok_or("a column is missing")?;
+        let (first, length) = guarded(|| about.byte_range())?;
+        check_pages(file, first, length)?;
+        let pages = call(|| group.get_column_page_reader(column))?;
+        let description = about.column_descr_ptr();
+        let optional = description.max_def_level() > 0;
+        let reader = ColumnReaderImpl::new(description, Box::new(Checked { pages, optional }));
+        Ok(Self { reader, marks: Vec::new(), texts: Vec::new() })
+    }
+
+    /// The next rows, without those that are empty.
+    fn next(&mut self) -> Result<Option<&[ByteArray]>, String> {
+        let Self { reader, marks, texts } = self;
+        marks.clear();
+        texts.clear();
+        let (rows, _, _) = call(|| reader.read_records(ROWS, Some(marks), None, texts))?;
+        Ok((rows > 0).then_some(texts))
+    }
+}
+
+/// Looks at the header of every page of a column, and at none of their content.
+fn check_pages(mut file: &File, first: u64, length: u64) -> Result<(), String> {
+    let wrong = |reason: &str| format!("{reason} (cut short, or damaged)");
+    let whole = file.metadata().map_err(|e| e.to_string())?.len();
+    let end = first.checked_add(length).filter(|end| *end <= whole);
+    let end = end.ok_or_else(|| wrong("a column reaches past the end of the file"))?;
+    let mut at = first;
+    while at < end {
+        file.seek(SeekFrom::Start(at)).map_err(|e| e.to_string())?;
+        // Headers are short, but for those that quote a text.
+        let mut bytes = Vec::new();
+        let header = loop {
+            let before = bytes.len() as u64;
+            let more = (before + 512).min(end - at - before);
+            file.take(more).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+            match PageHeader::read(&bytes) {
+                Some(header) => break header,
+                None if bytes.len() as u64 > before => {}
+                None => return Err(wrong("a page has no header")),
+            }
+        };
+        let sizes = (u64::try_from(header.packed), u64::try_from(header.unpacked));
+        let (Ok(packed), Ok(unpacked)) = sizes else { return Err(wrong("a page has no size")) };
+        if unpacked > UNPACKED.max(packed.saturating_mul(TIMES)) {
+            return Err(wrong(&format!("a page of {packed} bytes says it unpacks to {unpacked}")));
+        }
+        if header.words as u64 > unpacked {
+            return Err(wrong("a dictionary has more words than bytes"));
+        }
+        at = at.saturating_add(header.length as u64).saturating_add(packed);
+    }
+    Ok(())
+}
