@@ -111,7 +111,8 @@ pub fn found(trials: &[Trial]) -> Result<Vec<(String, u64, Perplexity)>> {
             continue;
         }
         let run = RunDir::open(&trial.cell.path)?;
-        if let Some(step) = ended_at(&run, &trial.cell.config)?
+        // One that cannot be read has been listed as failed.
+        if let Ok(Some(step)) = ended_at(&run, &trial.cell.config)
             && let Some(found) = run.perplexities()?.at(step).next()
         {
             all.push((trial.model.clone(), trial.cell.config.seed, found.clone()));

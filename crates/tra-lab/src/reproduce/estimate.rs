@@ -57,11 +57,18 @@ struct Speed {
 fn left(trial: &Trial) -> Result<(u64, Vec<&Question>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
-    if RunDir::exists(&trial.cell.path)? {
-        let run = RunDir::open(&trial.cell.path)?;
-        steps -= run.position()?.map_or(0, |position| position.step).min(steps);
-        if let Some(step) = ended_at(&run, config)? {
-            (steps, known) = (0, run.evaluations()?.at(step));
+    let state = |run: &RunDir| -> Result<_, LabError> {
+        let ended = match ended_at(run, config)? {
+            Some(step) => Some(run.evaluations()?.at(step)),
+            None => None,
+        };
+        Ok((run.position()?.map_or(0, |position| position.step), ended))
+    };
+    // A run that cannot be read has all of it left: making it will say what is wrong.
+    if let Ok((taken, ended)) = RunDir::open(&trial.cell.path).and_then(|run| state(&run)) {
+        steps -= taken.min(steps);
+        if let Some(evaluation) = ended {
+            (steps, known) = (0, evaluation);
         }
     }
     Ok((steps, trial.left(&known)?))

@@ -142,7 +142,8 @@ pub fn found(trials: &[Trial]) -> Result<Vec<Found>, LabError> {
         let run = RunDir::open(&trial.cell.path)?;
         let config = &trial.cell.config;
         // It may have ended before its last step, when everything was right.
-        let Some(step) = ended_at(&run, config)? else { continue };
+        // One that cannot be read has been listed as failed.
+        let Ok(Some(step)) = ended_at(&run, config) else { continue };
         let Evaluation { results, .. } = run.evaluations()?.at(step);
         let wanted = trial.tests.iter();
         let results: Vec<EvalResult> = wanted
