@@ -50,6 +50,21 @@ kernel!(unsafe fn run = generic(
     step: Step, value: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32],
 ));
 
+/// 0 where a number is too small to be a normal one. Without a gradient a moment falls by the same
+/// factor at every step until rounding holds it among the denormal numbers for good, where every
+/// operation takes 20 to 35 times as long. A NaN stays.
+///
+/// # Safety
+/// The CPU must have `S`.
+#[inline(always)]
+unsafe fn without_denormals<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let tiny = S::gt(S::splat(f32::MIN_POSITIVE), S::abs(x));
+        S::select(tiny, S::splat(0.0), x)
+    }
+}
+
 /// # Safety
 /// The CPU must have `S`; all slices have the same size.
 #[inline(always)]
@@ -62,9 +77,9 @@ unsafe fn generic<S: Simd>(step: Step, value: &mut [f32], m: &mut [f32], v: &mut
             let g = S::mul(S::load(g.as_ptr().add(at)), S::splat(step.scale));
             let (pm, pv) = (m.as_mut_ptr().add(at), v.as_mut_ptr().add(at));
             let more = S::mul(g, S::splat(1.0 - beta1));
-            let m = S::fma(S::load(pm), S::splat(beta1), more);
+            let m = without_denormals::<S>(S::fma(S::load(pm), S::splat(beta1), more));
             let more = S::mul(S::mul(g, g), S::splat(1.0 - beta2));
-            let v = S::fma(S::load(pv), S::splat(beta2), more);
+            let v = without_denormals::<S>(S::fma(S::load(pv), S::splat(beta2), more));
             S::store(pm, m);
             S::store(pv, v);
             let root = S::add(S::div(S::sqrt(v), S::splat(step.second)), S::splat(step.eps));
@@ -75,8 +90,9 @@ unsafe fn generic<S: Simd>(step: Step, value: &mut [f32], m: &mut [f32], v: &mut
     }
     for at in whole..value.len() {
         let g = g[at] * step.scale;
-        m[at] = m[at] * beta1 + g * (1.0 - beta1);
-        v[at] = v[at] * beta2 + g * g * (1.0 - beta2);
+        let normal = |x: f32| if x.abs() < f32::MIN_POSITIVE { 0.0 } else { x };
+        m[at] = normal(m[at] * beta1 + g * (1.0 - beta1));
+        v[at] = normal(v[at] * beta2 + g * g * (1.0 - beta2));
         let change = m[at] * step.rate / (v[at].sqrt() / step.second + step.eps);
         value[at] = value[at] * step.decay - change;
     }
@@ -85,6 +101,27 @@ unsafe fn generic<S: Simd>(step: Step, value: &mut [f32], m: &mut [f32], v: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An embedding of a token that no longer occurs.
+    #[test]
+    fn moments_without_gradient_end_at_zero() {
+        let numbers =
+            Step { betas: [0.9, 0.98], scale: 1.0, decay: 1.0, rate: 0.01, second: 1.0, eps: 1e-8 };
+        for isa in Isa::available() {
+            let n = 37;
+            let (mut value, g) = (vec![1.0; n], vec![0.0; n]);
+            let (mut m, mut v) = (vec![1e-30; n], vec![1e-30; n]);
+            m[1] = -1e-30;
+            m[2] = f32::NAN;
+            for _ in 0..1500 {
+                step(isa, numbers, &mut value, &mut m, &mut v, &g);
+                assert!(m.iter().chain(&v).all(|x| !x.is_subnormal()), "{isa}");
+            }
+            assert!(m[2].is_nan() && value[2].is_nan(), "{isa}: a NaN is not hidden");
+            m[2] = 0.0;
+            assert!(m.iter().chain(&v).all(|x| *x == 0.0), "{isa}: {m:?} {v:?}");
+        }
+    }
 
     #[test]
     fn every_instruction_set_agrees_with_the_formula() {

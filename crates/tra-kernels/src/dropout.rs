@@ -54,9 +54,10 @@ impl Dropout {
     /// Multiplies rows of `columns` numbers with their factors; the first is row number `first_row`.
     ///
     /// # Panics
-    /// When this machine lacks the instruction set.
+    /// When this machine lacks the instruction set, or rows have no columns.
     pub fn apply(&self, isa: Isa, x: &mut [f32], first_row: u64, columns: usize) {
         assert!(isa.is_available(), "this machine has no {isa}");
+        assert!(columns > 0 || x.is_empty(), "rows without columns");
         for (row, x) in (first_row..).zip(x.chunks_mut(columns.max(1))) {
             // SAFETY: the instruction set is there.
             unsafe { apply_row(isa, x, self.row(row).key, self.threshold, self.scale) };
@@ -65,7 +66,11 @@ impl Dropout {
 
     /// Writes the factor of every element, 0 or `1 / (1 - rate)`, for rows of `columns` numbers
     /// of which the first is row number `first_row`.
+    ///
+    /// # Panics
+    /// When rows have no columns.
     pub fn fill(&self, out: &mut [f32], first_row: u64, columns: usize) {
+        assert!(columns > 0 || out.is_empty(), "rows without columns");
         for (row, out) in (first_row..).zip(out.chunks_mut(columns.max(1))) {
             let row = self.row(row);
             for (column, out) in (0..).zip(out) {

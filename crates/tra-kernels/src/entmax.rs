@@ -42,7 +42,8 @@ pub fn forward(z: &mut [f32], width: usize) {
 /// # Panics
 /// When the sizes do not fit.
 pub fn backward(p: &[f32], dp: &mut [f32], width: usize) {
-    assert_eq!(p.len(), dp.len(), "one gradient a weight");
+    assert_eq!(p.len(), dp.len(), "there must be one gradient a weight");
+    check(p.len(), width);
     let rows = piece(width);
     dp.par_chunks_mut(rows * width).zip(p.par_chunks(rows * width)).for_each(|(dp, p)| {
         for (dp, p) in dp.chunks_exact_mut(width).zip(p.chunks_exact(width)) {
@@ -94,8 +95,13 @@ fn sums(row: &[f32], f: impl Fn(f32) -> f32) -> [f32; 2] {
     parts.map(|lanes| lanes.iter().sum())
 }
 
+fn check(numbers: usize, width: usize) {
+    let whole = width > 0 && numbers.is_multiple_of(width);
+    assert!(whole, "{numbers} numbers are no whole rows of {width}");
+}
+
 fn each_row(x: &mut [f32], width: usize, f: impl Fn(&mut [f32]) + Sync) {
-    assert!(width > 0 && x.len().is_multiple_of(width), "whole rows");
+    check(x.len(), width);
     x.par_chunks_mut(piece(width) * width)
         .for_each(|rows| rows.chunks_exact_mut(width).for_each(&f));
 }

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use rayon::prelude::*;
 
-use crate::parallel::{add_up, piece, written};
+use crate::parallel::{add_up, count, piece, written};
 
 /// Sizes: `rows` of `x`, numbers `input` in each, numbers `output` in each of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,9 @@ pub struct Sizes {
 /// When a size does not fit.
 pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(x.len() == rows * input && w.len() == input * output);
-    assert!(b.is_none_or(|b| b.len() == output), "one bias a column");
+    check("x", x, [rows, input]);
+    check("W", w, [input, output]);
+    assert!(b.is_none_or(|b| b.len() == output), "there must be one bias a column");
     let write = |out: &mut [MaybeUninit<f32>]| {
         if let Some(b) = b {
             out.par_chunks_mut((piece(output) * output).max(1)).for_each(|out| {
@@ -36,7 +37,16 @@ pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32
         product([rows, output, input], (x, input, 1), (w, output, 1), out, b.is_some());
     };
     // SAFETY: the product writes all of it.
-    unsafe { written(rows * output, write) }
+    unsafe { written(count([rows, output]), write) }
+}
+
+/// Refuses a matrix of another size than the products will read.
+fn check(name: &str, matrix: &[f32], [rows, columns]: [usize; 2]) {
+    let found = matrix.len();
+    assert!(
+        found == count([rows, columns]),
+        "{name} has {found} numbers, not the {rows} x {columns} of its size"
+    );
 }
 
 /// The gradient with respect to `x`.
@@ -45,12 +55,13 @@ pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32
 /// When a size does not fit.
 pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(dy.len() == rows * output && w.len() == input * output);
+    check("dy", dy, [rows, output]);
+    check("W", w, [input, output]);
     let write = |dx: &mut [MaybeUninit<f32>]| {
         product([rows, input, output], (dy, output, 1), (w, 1, output), dx, false);
     };
     // SAFETY: the product writes all of it.
-    unsafe { written(rows * input, write) }
+    unsafe { written(count([rows, input]), write) }
 }
 
 /// The gradient with respect to `W`.
@@ -59,12 +70,13 @@ pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32]) -> Vec<f32> {
 /// When a size does not fit.
 pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
-    assert!(x.len() == rows * input && dy.len() == rows * output);
+    check("x", x, [rows, input]);
+    check("dy", dy, [rows, output]);
     let write = |dw: &mut [MaybeUninit<f32>]| {
         product([input, output, rows], (x, 1, input), (dy, output, 1), dw, false);
     };
     // SAFETY: the product writes all of it.
-    unsafe { written(input * output, write) }
+    unsafe { written(count([input, output]), write) }
 }
 
 /// The gradient with respect to `b`: the sum of the rows of `dy`.
@@ -73,7 +85,10 @@ pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32]) -> Vec<f32> {
 /// When a size does not fit.
 pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, output, .. } = sizes;
-    assert_eq!(dy.len(), rows * output);
+    check("dy", dy, [rows, output]);
+    if output == 0 {
+        return Vec::new();
+    }
     let sum = |dy: &[f32]| {
         let mut sum = vec![0.0; output];
         for row in dy.chunks_exact(output) {
@@ -90,6 +105,15 @@ const ROWS: usize = 512;
 /// A matrix with its distances between rows and between columns.
 pub(crate) type Matrix<'a> = (&'a [f32], usize, usize);
 
+/// Refuses a matrix whose last element would lie behind its end.
+fn check_span((numbers, row, column): Matrix<'_>, [rows, columns]: [usize; 2]) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    let last = count([rows - 1, row]).checked_add(count([columns - 1, column]));
+    assert!(last.is_some_and(|last| last < numbers.len()), "a matrix ends before its last element");
+}
+
 /// `out = a b`, or `out += a b`; `out` is row-major, and is all written.
 pub(crate) fn product(
     [m, n, k]: [usize; 3],
@@ -98,7 +122,9 @@ pub(crate) fn product(
     out: &mut [MaybeUninit<f32>],
     add: bool,
 ) {
-    assert_eq!(out.len(), m * n);
+    assert_eq!(out.len(), count([m, n]), "the product has another size");
+    check_span(a, [m, k]);
+    check_span(b, [k, n]);
     // Many rows are cut into pieces that never wait for each other, as the threads within one
     // product do; not where that would mean packing a large second matrix again and again.
     if m >= 2 * ROWS && k <= 2 * ROWS {
@@ -117,7 +143,7 @@ pub(crate) fn product(
     // Below about a million multiplications a second thread costs more than it brings.
     let parallelism =
         if m * n * k >= 1 << 20 { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
-    // SAFETY: the callers checked that the matrices have the sizes their strides span.
+    // SAFETY: above it was checked that the matrices hold what their sizes and strides span.
     unsafe {
         gemm::gemm(
             m,

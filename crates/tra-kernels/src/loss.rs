@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use crate::parallel::count;
 use crate::simd::{Isa, Simd, kernel};
 
 /// A row that is not scored.
@@ -15,7 +16,7 @@ pub const NOT_SCORED: u32 = u32::MAX;
 /// When a size does not fit or a target is outside the vocabulary.
 pub fn forward_in_place(isa: Isa, logits: &mut [f32], vocab: usize, targets: &[u32]) -> f64 {
     assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(logits.len(), vocab * targets.len(), "one target a row");
+    assert_eq!(logits.len(), count([vocab, targets.len()]), "there must be one target a row");
     let one = |(row, target): (&mut [f32], &u32)| {
         if *target == NOT_SCORED {
             row.fill(0.0);
@@ -42,7 +43,7 @@ pub fn forward_in_place(isa: Isa, logits: &mut [f32], vocab: usize, targets: &[u
 /// When a size does not fit or a target is outside the vocabulary.
 pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f64, bool)> {
     assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(logits.len(), vocab * targets.len(), "one target a row");
+    assert_eq!(logits.len(), count([vocab, targets.len()]), "there must be one target a row");
     let one = |(row, target): (&[f32], &u32)| {
         assert!((*target as usize) < vocab, "a target outside the vocabulary");
         let at_target = row[*target as usize];

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use rayon::prelude::*;
 
 use crate::linear::{Matrix, product};
-use crate::parallel::written;
+use crate::parallel::{count, written};
 
 /// How slowly the momentum follows the gradient.
 pub const MOMENTUM: f32 = 0.95;
@@ -46,7 +46,7 @@ pub fn step(
     momentum: &mut [f32],
     gradient: &[f32],
 ) {
-    let n = rows * columns;
+    let n = count([rows, columns]);
     assert!(value.len() == n && momentum.len() == n && gradient.len() == n, "sizes differ");
     let mut x = vec![0.0; n];
     const PIECE: usize = 16_384;
@@ -54,7 +54,7 @@ pub fn step(
     pieces.zip(gradient.par_chunks(PIECE)).for_each(|((x, m), g)| {
         for ((x, m), g) in x.iter_mut().zip(m).zip(g) {
             let g = g * step.scale * (1.0 - MOMENTUM);
-            *m = *m * MOMENTUM + g;
+            *m = without_denormals(*m * MOMENTUM + g);
             // Nesterov's: as if the next gradient were this one.
             *x = *m * MOMENTUM + g;
         }
@@ -66,12 +66,20 @@ pub fn step(
     });
 }
 
+/// 0 for what is too small to be a normal number. Without a gradient a momentum falls by the same
+/// factor at every step until rounding holds it among the denormal numbers for good, where every
+/// operation takes many times as long; and as its length does not matter, it would go on moving the
+/// matrix.
+fn without_denormals(m: f32) -> f32 {
+    if m.abs() < f32::MIN_POSITIVE { 0.0 } else { m }
+}
+
 /// The matrix `[rows, columns]`, row-major, with its singular values brought near 1. Zeros stay zeros.
 ///
 /// # Panics
 /// When the size does not fit.
 pub fn orthogonal([rows, columns]: [usize; 2], mut x: Vec<f32>) -> Vec<f32> {
-    assert_eq!(x.len(), rows * columns, "sizes differ");
+    assert_eq!(x.len(), count([rows, columns]), "sizes differ");
     // Summed in an order that does not depend on the number of threads.
     let norm = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     if norm == 0.0 {
@@ -209,5 +217,19 @@ mod tests {
             let expected = before * 0.99 - size * x;
             assert!((f64::from(*ours) - expected).abs() < 1e-5, "{ours} {expected}");
         }
+    }
+    /// A matrix that gets no gradient comes to rest.
+    #[test]
+    fn momentum_without_gradient_ends_at_zero() {
+        let (mut value, mut momentum) = (draw(1, 24), vec![1e-35; 24]);
+        let numbers = Step { scale: 1.0, decay: 1.0, lr: 0.1 };
+        for _ in 0..300 {
+            step([6, 4], numbers, &mut value, &mut momentum, &[0.0; 24]);
+            assert!(momentum.iter().all(|m| !m.is_subnormal()));
+        }
+        assert_eq!(momentum, [0.0; 24]);
+        let before = value.clone();
+        step([6, 4], numbers, &mut value, &mut momentum, &[0.0; 24]);
+        assert_eq!(value, before);
     }
 }

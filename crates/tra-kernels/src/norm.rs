@@ -19,8 +19,8 @@ pub fn forward(
     eps: f32,
     width: usize,
 ) -> (Vec<f32>, Vec<f32>) {
-    let mut inverse = vec![0.0; x.len() / width.max(1)];
-    check(isa, x, weight, width, inverse.len());
+    check(isa, x, weight, width);
+    let mut inverse = vec![0.0; x.len() / width];
     let rows = piece(width);
     let write = |out: &mut [MaybeUninit<f32>]| {
         x.par_chunks(rows * width)
@@ -47,8 +47,9 @@ pub fn backward(
     dy: &[f32],
     width: usize,
 ) -> (Vec<f32>, Option<Vec<f32>>) {
-    check(isa, x, weight, width, inverse.len());
-    assert_eq!(dy.len(), x.len());
+    check(isa, x, weight, width);
+    assert_eq!(inverse.len(), x.len() / width, "there must be one root mean square a row");
+    assert_eq!(dy.len(), x.len(), "there must be one gradient a number");
     let rows = piece(width);
     let mut pieces: Vec<Vec<f32>> = Vec::new();
     let write = |dx: &mut [MaybeUninit<f32>]| {
@@ -70,10 +71,12 @@ pub fn backward(
     (dx, weight.map(|weight| add_up(pieces, weight.len())))
 }
 
-fn check(isa: Isa, x: &[f32], weight: Option<&[f32]>, width: usize, rows: usize) {
+fn check(isa: Isa, x: &[f32], weight: Option<&[f32]>, width: usize) {
     assert!(isa.is_available(), "this machine has no {isa}");
-    assert_eq!(x.len(), rows * width, "one number a row");
-    assert!(weight.is_none_or(|w| w.len() == width), "one weight a column");
+    assert!(width > 0, "a width of 0");
+    assert!(x.len().is_multiple_of(width), "{} numbers are no whole rows of {width}", x.len());
+    let weights = weight.map_or(width, <[f32]>::len);
+    assert_eq!(weights, width, "there must be one weight a column");
 }
 
 kernel!(unsafe fn run_forward = forward_rows(

@@ -7,6 +7,19 @@ pub(crate) fn piece(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }
 
+/// How many elements there are of these sizes: what a caller says is never trusted to fit.
+///
+/// # Panics
+/// When there are more than memory has addresses. A product that wraps around could otherwise equal
+/// the length of a slice that is far too short.
+pub(crate) fn count<const N: usize>(sizes: [usize; N]) -> usize {
+    let product = sizes.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+    match product {
+        Some(product) => product,
+        None => panic!("the sizes {sizes:?} overflow"),
+    }
+}
+
 /// A vector of `n` numbers that `write` writes, without clearing its memory first.
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::parallel::piece;
+use crate::parallel::{count, piece};
 
 /// Turns every head of every token in `x`, `[batch, length, heads, dim]`, by the angles of its
 /// position; `cos` and `sin` are `[length, dim / 2]`. Dimension `t` is paired with `t + dim / 2`;
@@ -19,11 +19,14 @@ pub fn rotate(
     back: bool,
 ) {
     let pairs = dim / 2;
-    assert!(cos.len() == length * pairs && sin.len() == length * pairs, "an angle a pair");
+    let angles = count([length, pairs]);
+    assert!(cos.len() == angles && sin.len() == angles, "there must be an angle a pair");
     if x.is_empty() || pairs == 0 {
         return;
     }
-    assert!(x.len().is_multiple_of(length * heads * dim), "whole sequences");
+    let sequence = count([length, heads, dim]);
+    let whole = x.len().is_multiple_of(sequence);
+    assert!(whole, "{} numbers are no whole sequences of {sequence}", x.len());
     let tokens = piece(heads * dim);
     x.par_chunks_mut(tokens * heads * dim).enumerate().for_each(|(index, x)| {
         for (token, x) in (index * tokens..).zip(x.chunks_exact_mut(heads * dim)) {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rayon::prelude::*;
 
 use crate::dropout::Dropout;
-use crate::parallel::{piece, written};
+use crate::parallel::{count, piece, written};
 use crate::simd::{Isa, Simd, kernel};
 
 /// `a * silu(g)`, rows of `half` numbers from rows of twice as many, with dropout if there is any.
@@ -44,7 +44,7 @@ pub fn backward(
     dy: &[f32],
 ) -> Vec<f32> {
     check(isa, both, half);
-    assert_eq!(both.len(), 2 * dy.len());
+    assert_eq!(dy.len(), both.len() / 2, "there must be one gradient a number that came out");
     let rows = piece(2 * half);
     let write = |dboth: &mut [MaybeUninit<f32>]| {
         both.par_chunks(2 * half * rows)
@@ -71,7 +71,9 @@ pub fn backward(
 
 fn check(isa: Isa, both: &[f32], half: usize) {
     assert!(isa.is_available(), "this machine has no {isa}");
-    assert!(half > 0 && both.len().is_multiple_of(2 * half), "whole rows");
+    let width = count([2, half]);
+    let whole = half > 0 && both.len().is_multiple_of(width);
+    assert!(whole, "{} numbers are no whole rows of twice {half}", both.len());
 }
 
 kernel!(unsafe fn run_forward = forward_rows(

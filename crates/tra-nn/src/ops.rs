@@ -19,16 +19,28 @@ pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
 }
 
 /// `x W + b` over the last dimension.
+///
+/// # Panics
+/// When the last dimension of `x` is not what the projection takes.
 pub fn linear<const D: usize>(projection: &Linear, x: Tensor<D>) -> Tensor<D> {
     product(x, projection.weight.val(), projection.bias.as_ref().map(|bias| bias.val()))
 }
 
 /// `x weight + bias` over the last dimension; `weight` is `[input, output]`.
+///
+/// # Panics
+/// When the last dimension of `x` is not `input`, or the bias has not `output` numbers.
 pub fn product<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
 ) -> Tensor<D> {
+    let (of_x, of_weight) = (x.dims(), weight.dims());
+    assert_eq!(of_x[D - 1], of_weight[0], "x of {of_x:?} does not fit a weight of {of_weight:?}");
+    if let Some(of_bias) = bias.as_ref().map(Tensor::dims) {
+        let fits = of_bias == [of_weight[1]];
+        assert!(fits, "a bias of {of_bias:?} does not fit a weight of {of_weight:?}");
+    }
     match fused::usable(&x) {
         true => fused::linear(x, weight, bias),
         false => burn::tensor::module::linear(x, weight, bias),
@@ -36,9 +48,54 @@ pub fn product<const D: usize>(
 }
 
 /// `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.
+///
+/// A query or key with a NaN or an infinity in it has the scores that it has, and no gradient: in that of
+/// others it would be multiplied by the 0 of a masked pair, which gives NaN.
 pub fn scores(q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
     let scale = 1.0 / (q.dims()[3] as f64).sqrt();
-    q.matmul(k.transpose()) * scale
+    let product = |q: Tensor<4>, k: Tensor<4>| q.matmul(k.transpose()) * scale;
+    let rows = |x: &Tensor<4>| not_finite(x).map(|broken| broken.any_dim(3));
+    let (of_q, of_k) = (rows(&q), rows(&k));
+    if of_q.is_none() && of_k.is_none() {
+        return product(q, k);
+    }
+    let as_they_are = product(q.clone().detach(), k.clone().detach());
+    let shape = as_they_are.dims();
+    let without = |x: Tensor<4>, broken: &Option<Tensor<4, Bool>>| match broken {
+        Some(broken) => x.clone().mask_fill(broken.clone().expand(x.dims()), 0.0),
+        None => x,
+    };
+    let mut scores = product(without(q, &of_q), without(k, &of_k));
+    for broken in [of_q, of_k.map(Tensor::transpose)].into_iter().flatten() {
+        scores = scores.mask_where(broken.expand(shape), as_they_are.clone());
+    }
+    scores
+}
+
+/// The sum of `v` with these weights, `[batch, heads, queries, head_dim]`; what has no weight plays no part,
+/// be it a NaN or an infinity.
+///
+/// Where the sum is not finite it has no gradient, which would be no number and, multiplied by a weight of
+/// 0, reach values that the query does not see.
+pub fn weighted_sum(weights: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
+    let out = match not_finite(&v) {
+        None => weights.matmul(v),
+        Some(broken) => {
+            let weighs = weights.clone().detach().not_equal_elem(0.0);
+            let reached = weighs.float().matmul(broken.clone().float()).greater_elem(0.0);
+            weights.matmul(v.mask_fill(broken, 0.0)).mask_fill(reached, f64::NAN)
+        }
+    };
+    match not_finite(&out) {
+        None => out,
+        Some(broken) => out.clone().mask_where(broken, out.detach()),
+    }
+}
+
+/// Where there is a NaN or an infinity, if there is any at all.
+fn not_finite(x: &Tensor<4>) -> Option<Tensor<4, Bool>> {
+    let finite = x.clone().detach().is_finite();
+    (!finite.clone().all().into_scalar::<bool>()).then(|| finite.bool_not())
 }
 
 /// True where a query may see a key, shape `[1, 1, queries, keys]`.
@@ -77,8 +134,10 @@ pub fn masked_softmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<
     let max = logits.clone().detach().max_dim(3);
     let exp = (logits - max).exp().mask_fill(out, 0.0);
     let sum = exp.clone().sum_dim(3);
-    let empty = sum.clone().equal_elem(0.0);
-    exp / sum.mask_fill(empty, 1.0)
+    // Where nothing takes part; or where something that does is no number, which must not become
+    // 0 / NaN, and so NaN, for what does not.
+    let no_sum = sum.clone().greater_elem(0.0).bool_not();
+    exp / sum.mask_fill(no_sum, 1.0)
 }
 
 /// Entmax with alpha 1.5 over the keys where `takes_part`, of which every row must have one: like a softmax,

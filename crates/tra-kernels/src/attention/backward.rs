@@ -5,13 +5,16 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::bias::{Biases, HeadBias};
 use super::far::{Pairs, add_scaled};
 use super::forward::{gathered, pack_queries, with_gathered};
 use super::horizon::Bounds;
 use super::logits::{Lanes, Walk};
-use super::tile::{KEYS, QUERIES, Strided, block, pack, padded, product, transpose};
+use super::tile::{
+    KEYS, QUERIES, Strided, all_finite, block, pack, padded, product, product_of_seen, transpose,
+};
 use super::views::RowsOut;
-use super::{Bias, Inputs, Rows, Rule, Saved};
+use super::{Bias, Inputs, Rows, Rule, Saved, Shape};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
@@ -25,7 +28,7 @@ pub struct Gradients {
     /// Of the values, `[batch, keys, heads, dim]`.
     pub v: Vec<f32>,
     /// TRA: of the gate before log-sigmoid, `[batch, queries, heads]`. Dense with
-    /// [`Bias::Steps`]: of these, `[batch, keys, heads]`. Else empty.
+    /// [`Bias::Steps`]: of the steps, `[batch, keys, heads]`. Else empty.
     pub rule: Vec<f32>,
 }
 
@@ -33,11 +36,14 @@ pub struct Gradients {
 /// the same inputs. `out` is `[batch, queries, heads, dim]`.
 ///
 /// # Panics
-/// When a size does not fit.
+/// When one of the inputs, `out`, `grad` or what was saved has another size than the shape says, or this
+/// machine lacks the instruction set.
 pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>) -> Gradients {
     let shape = inputs.shape;
-    assert!(inputs.isa.is_available(), "this machine has no {}", inputs.isa);
-    assert_eq!(saved.shift.len(), shape.all_queries(), "what was saved has another size");
+    inputs.check();
+    shape.check_saved(saved);
+    grad.check("gradients", shape.query_rows(), shape.dim);
+    assert_eq!(out.len(), shape.all_queries() * shape.dim, "the output has another size");
     let (queries, keys) = (shape.all_queries(), shape.batch * shape.heads * shape.keys);
     let tra = matches!(inputs.rule, Rule::Tra { .. });
     let steps = matches!(inputs.rule, Rule::Dense(Bias::Steps(_)));
@@ -67,8 +73,11 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
     let dv = RowsOut::new(v, shape.key_rows(), shape.dim);
     let rule_rows = if tra { shape.query_rows() } else { shape.key_rows() };
     let drule = RowsOut::new(rule, rule_rows, usize::from(tra || steps));
+    let biases = Biases::new(inputs);
     let pass = Pass {
         inputs,
+        biases: &biases,
+        finite_keys: finite_keys(inputs),
         saved,
         out: Rows::by_token(out, shape.query_rows(), shape.dim),
         grad,
@@ -93,6 +102,7 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
         let at = [head / shape.heads, head % shape.heads];
         let width = padded(shape.dim);
         let scale = shape.scale();
+        let mut dsums = vec![0.0f64; if steps { shape.keys } else { 0 }];
         for piece in &computed[head * pieces..(head + 1) * pieces] {
             for (i, j) in piece.keys.clone().enumerate() {
                 // SAFETY: each head is written by one job.
@@ -100,11 +110,19 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
                 dk.iter_mut().zip(&piece.dk[i * width..]).for_each(|(to, x)| *to += x * scale);
                 dv.iter_mut().zip(&piece.dv[i * width..]).for_each(|(to, x)| *to += x);
                 if steps {
-                    // SAFETY: as above.
-                    let to = unsafe { drule.row(at, j) };
-                    to[0] += piece.dsteps[i];
+                    dsums[j] += piece.dsums[i];
                 }
             }
+        }
+        // A step is part of the bias of every pair of a query at or behind it with a key before it, and
+        // so of none in which the query comes before it: added up from the newest query back, which
+        // keeps what is not finite away from the steps of later positions.
+        let mut dstep = 0.0;
+        for (j, dsum) in dsums.iter().enumerate().skip(1).rev() {
+            dstep -= dsum;
+            // SAFETY: as above.
+            let to = unsafe { drule.row(at, j) };
+            to[0] = dstep as f32;
         }
     });
     gradients
@@ -116,11 +134,24 @@ struct Piece {
     /// Rows of the padded width.
     dk: Vec<f32>,
     dv: Vec<f32>,
-    dsteps: Vec<f32>,
+    /// Of the sum of the steps behind each key.
+    dsums: Vec<f64>,
+}
+
+/// Of every head, whether its keys are all finite.
+fn finite_keys(inputs: &Inputs<'_>) -> Vec<bool> {
+    let Shape { batch, heads, keys, .. } = inputs.shape;
+    let of = |head: usize| match inputs.bounds {
+        Some(bounds) => bounds[head].key_norm.is_finite(),
+        None => (0..keys).all(|j| all_finite(inputs.k.row([head / heads, head % heads], j))),
+    };
+    (0..batch * heads).into_par_iter().map(of).collect()
 }
 
 struct Pass<'a> {
     inputs: &'a Inputs<'a>,
+    biases: &'a Biases<'a>,
+    finite_keys: Vec<bool>,
     saved: &'a Saved,
     out: Rows<'a>,
     grad: Rows<'a>,
@@ -137,7 +168,7 @@ impl Pass<'_> {
         let keys = oldest..if queries.is_empty() { oldest } else { shape.position(queries.end) };
         let size = keys.len() * padded(shape.dim);
         let mut piece =
-            Piece { dk: vec![0.0; size], dv: vec![0.0; size], dsteps: vec![0.0; keys.len()], keys };
+            Piece { dk: vec![0.0; size], dv: vec![0.0; size], dsums: vec![0.0; keys.len()], keys };
         for from in queries.step_by(QUERIES) {
             self.tile(at, from, &mut piece);
         }
@@ -152,14 +183,20 @@ impl Pass<'_> {
         with_scratch(sizes, |[q, qt, g, gt, dq, weights, ds, keys, values]| {
             let norms = pack_queries(inputs, at, from, q);
             transpose(q, dim, qt);
-            let lanes = Lanes::new(inputs, at, from, &norms, Bounds::default());
+            let bias = self.biases.head(shape.heads, at);
+            let lanes = Lanes::new(inputs, at, from, &norms, Bounds::default(), bias);
             let n = lanes.queries;
             pack((from..from + n).map(|i| self.grad.row(at, i)), dim, g);
             g[n * width..rows].fill(0.0);
             transpose(g, dim, gt);
             dq.fill(0.0);
-            // Lanes without a query weigh nothing: e^-1e30.
-            let mut row = [[1e30; QUERIES], [0.0; QUERIES], [0.0; QUERIES]];
+            let finite = Finite {
+                q: norms.iter().all(|norm| norm.is_finite()),
+                g: all_finite(&g[..n * width]),
+                keys: self.finite_keys[at[0] * shape.heads + at[1]],
+            };
+            // Lanes without a query weigh nothing: e^-1e30. They do not keep nothing, which would leak.
+            let mut row = [[1e30; QUERIES], [1.0; QUERIES], [0.0; QUERIES]];
             let mut stop = [usize::MAX; QUERIES];
             for i in 0..n {
                 let index = shape.query_index(at, from + i);
@@ -174,6 +211,7 @@ impl Pass<'_> {
                 inputs,
                 at,
                 lanes,
+                finite,
                 shift,
                 inverse_sum,
                 mean,
@@ -191,7 +229,7 @@ impl Pass<'_> {
                 piece,
             };
             // SAFETY: the instruction set was checked when the pass began.
-            unsafe { run_tile(inputs.isa, &mut tile) };
+            unsafe { run_tile(inputs.isa, &mut tile, bias) };
             let Tile { lanes, drow, dq, piece, .. } = tile;
             let scale = shape.scale();
             for i in 0..n {
@@ -207,10 +245,31 @@ impl Pass<'_> {
                         dgate.row(at, from + i)[0] = drow[i] / lanes.series[i];
                     },
                     // The query's own part of the bias is taken away.
-                    None => piece.dsteps[lanes.first + i - piece.keys.start] -= drow[i],
+                    None => piece.dsums[lanes.first + i - piece.keys.start] -= f64::from(drow[i]),
                 }
             }
         });
+    }
+}
+
+/// `c += a b`; where `b` is not all finite, without what is multiplied by 0.
+///
+/// # Safety
+/// Everything named must be there, and the CPU must have `S`.
+#[inline(always)]
+unsafe fn add_product<S: Simd>(
+    finite: bool,
+    sizes: [usize; 3],
+    a: Strided,
+    b: (*const f32, usize),
+    c: (*mut f32, usize),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match finite {
+            true => product::<S, true>(sizes, a, b, c),
+            false => product_of_seen(sizes, a, b, c),
+        }
     }
 }
 
@@ -227,11 +286,20 @@ fn dot16(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
+/// What of a tile is all finite. What is not is kept from where its factor is 0: behind the mask, 0
+/// times infinity must stay 0.
+struct Finite {
+    q: bool,
+    g: bool,
+    keys: bool,
+}
+
 /// One tile of queries on its way through the keys, once more.
 struct Tile<'a, 'b> {
     inputs: &'a Inputs<'a>,
     at: [usize; 2],
     lanes: Lanes,
+    finite: Finite,
     shift: [f32; QUERIES],
     inverse_sum: [f32; QUERIES],
     /// `g . o`.
@@ -254,17 +322,17 @@ struct Tile<'a, 'b> {
     piece: &'b mut Piece,
 }
 
-kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>));
+kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>));
 
 /// # Safety
 /// The CPU must have `S`.
 #[inline(always)]
-unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>) {
+unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>) {
     // SAFETY: the caller's promise.
     unsafe {
         match tile.inputs.rule {
-            Rule::Tra { leak, .. } => tile.run::<S, true>(Bias::None, leak),
-            Rule::Dense(bias) => tile.run::<S, false>(bias, 0.0),
+            Rule::Tra { leak, .. } => tile.run::<S, true>(HeadBias::None, leak),
+            Rule::Dense(_) => tile.run::<S, false>(bias, 0.0),
         }
     }
 }
@@ -273,7 +341,7 @@ impl Tile<'_, '_> {
     /// # Safety
     /// The CPU must have `S`.
     #[inline(always)]
-    unsafe fn run<S: Simd, const TRA: bool>(&mut self, bias: Bias<'_>, leak: f32) {
+    unsafe fn run<S: Simd, const TRA: bool>(&mut self, bias: HeadBias<'_>, leak: f32) {
         let (inputs, at, dim) = (self.inputs, self.at, self.inputs.shape.dim);
         let width = padded(dim);
         let lanes = 2 * S::LANES;
@@ -336,10 +404,13 @@ impl Tile<'_, '_> {
                     let dq = (self.dq.as_mut_ptr().add(column * width), width);
                     let g = (self.g.as_ptr().add(column * width), width);
                     let q = (self.q.as_ptr().add(column * width), width);
-                    product::<S, true>([n, inner, width], Strided(weights, QUERIES, 1), g, dv);
-                    product::<S, true>([n, inner, width], Strided(ds, QUERIES, 1), q, dk);
+                    let Finite { q: finite_q, g: finite_g, keys: finite_keys } = self.finite;
+                    let by_key = [n, inner, width];
+                    let (weights, by_query) = (Strided(weights, QUERIES, 1), [inner, n, width]);
+                    add_product::<S>(finite_g, by_key, weights, g, dv);
+                    add_product::<S>(finite_q, by_key, Strided(ds, QUERIES, 1), q, dk);
                     let keys = (keys, width);
-                    product::<S, true>([inner, n, width], Strided(ds, 1, QUERIES), keys, dq);
+                    add_product::<S>(finite_keys, by_query, Strided(ds, 1, QUERIES), keys, dq);
                 }
             }
             end = start;
@@ -360,15 +431,16 @@ impl Tile<'_, '_> {
         &mut self,
         column: usize,
         block: Range<usize>,
-        bias: Bias<'_>,
+        bias: HeadBias<'_>,
         leak: f32,
     ) -> bool {
-        let (at, near, n) = (self.at, self.lanes.first, block.len());
+        let (near, n) = (self.lanes.first, block.len());
         let dropout = self.inputs.dropout.map(|d| (d.threshold(), d.scale()));
-        let steps = matches!(bias, Bias::Steps(_));
+        let steps = bias.in_two_parts();
+        let scale = self.inputs.shape.scale();
         // SAFETY: the buffers hold the block; `column` and its lanes are within the tile.
         unsafe {
-            let mut walk = Walk::<S>::new(&self.lanes, column, self.inputs.shape.scale(), dropout);
+            let mut walk = Walk::<S>::new(&self.lanes, column, scale, dropout, steps);
             let shift = S::load(self.shift.as_ptr().add(column));
             let inverse_sum = S::load(self.inverse_sum.as_ptr().add(column));
             let mean = S::load(self.mean.as_ptr().add(column));
@@ -380,12 +452,15 @@ impl Tile<'_, '_> {
                 let (place, j) = (i * QUERIES + column, block.start + i);
                 let w = self.weights.as_mut_ptr().add(place);
                 let ds = self.ds.as_mut_ptr().add(place);
-                let step = walk.step::<TRA>(S::load(w), j, bias.of(at, j, near));
+                let step = walk.step::<TRA>(S::load(w), j, bias.of(j, near));
                 let weight = S::mul(S::exp(S::sub(step.logit, shift)), inverse_sum);
                 let weight = S::select(step.keep, weight, zero);
-                let weight = S::select(S::gt(tiny, weight), zero, weight);
+                let none = S::gt(tiny, weight);
+                let weight = S::select(none, zero, weight);
                 let da = S::mul(S::mul(weight, S::sub(S::load(ds), mean)), step.factor);
                 let da = S::select(S::gt(tiny, S::abs(da)), zero, da);
+                // Without a weight there is no gradient, be it 0 times infinity.
+                let da = S::select(none, zero, da);
                 drow = S::fma(da, if TRA { step.count } else { S::splat(1.0) }, drow);
                 any = S::add(any, weight);
                 let mut dscore = da;
@@ -400,7 +475,7 @@ impl Tile<'_, '_> {
                     any = S::add(any, S::abs(dscore));
                 }
                 if steps {
-                    self.piece.dsteps[j - self.piece.keys.start] += S::sum(da);
+                    self.piece.dsums[j - self.piece.keys.start] += f64::from(S::sum(da));
                 }
                 S::store(w, weight);
                 S::store(ds, dscore);
@@ -436,7 +511,8 @@ impl Tile<'_, '_> {
                 let keys = start..end.min(stop[column]);
                 // SAFETY: the caller's promise.
                 unsafe { pairs.find::<S, TRA>(inputs, *at, lanes, column, keys) };
-                for (i, j) in pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize)) {
+                let taking_part = pairs.get().iter().map(|(i, j)| (*i as usize, *j as usize));
+                for (i, j) in taking_part.filter(|(i, _)| weights[*i] != 0.0) {
                     let dv = &mut piece.dv[(j - piece.keys.start) * width..][..width];
                     // SAFETY: as above.
                     unsafe { add_scaled::<S>(dv, weights[i], &g[i * width..][..width]) };

@@ -1,12 +1,13 @@
 //! A few queries against many keys, as in generation: lanes run over the width of the head.
 
+use super::bias::{falls, step};
 use super::far::dot;
 use super::forward::{LOWEST, SavedOut, inverse};
 use super::horizon::{Bounds, Horizon, ROUND_UP, SHARE};
 use super::logits::{BOUNDED, log_sigmoid};
 use super::tile::padded;
 use super::views::RowsOut;
-use super::{Inputs, Rule};
+use super::{Bias, Inputs, Rule};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
@@ -42,6 +43,49 @@ pub(super) unsafe fn decode_head(
     }
 }
 
+/// The bias of one query's keys, from its own position back.
+struct RowBias<'a> {
+    bias: Bias<'a>,
+    at: [usize; 2],
+    position: usize,
+    /// The sum of the steps behind the next key; in f64, as for tiles.
+    forgotten: f64,
+}
+
+impl<'a> RowBias<'a> {
+    fn new(bias: Bias<'a>, at: [usize; 2], position: usize) -> Self {
+        Self { bias, at, position, forgotten: 0.0 }
+    }
+
+    /// That of key `j`, which comes next; older ones follow.
+    #[inline(always)]
+    fn next(&mut self, j: usize) -> f32 {
+        let bias = self.of(j);
+        if let Bias::Steps(x) = self.bias {
+            self.forgotten += step(x.row(self.at, 0)[j]);
+        }
+        bias
+    }
+
+    /// That of key `j`, when all newer ones have been taken.
+    #[inline(always)]
+    fn of(&self, j: usize) -> f32 {
+        match self.bias {
+            Bias::None => 0.0,
+            Bias::Slope(slopes) => slopes[self.at[1]] * (j as f32 - self.position as f32),
+            Bias::Steps(_) => self.forgotten as f32,
+        }
+    }
+
+    fn falls(&self) -> bool {
+        match self.bias {
+            Bias::None => false,
+            Bias::Slope(slopes) => slopes[self.at[1]] >= 0.0,
+            Bias::Steps(x) => falls(&x.row(self.at, 0)[..=self.position]),
+        }
+    }
+}
+
 struct Row {
     shift: f32,
     sum: f32,
@@ -69,11 +113,11 @@ unsafe fn decode_generic<S: Simd>(
     sums.fill(0.0);
     // SAFETY: the caller's promise.
     let bound = unsafe { dot::<S>(q, q) }.sqrt() * scale * bounds.key_norm * ROUND_UP;
-    let ((d, series), bias) = match inputs.rule {
+    let ((d, series), mut bias) = match inputs.rule {
         Rule::Tra { gate, .. } => (log_sigmoid(gate.row(at, query)[0]), None),
-        Rule::Dense(bias) => ((bias.of(at, position, position), 0.0), Some(bias)),
+        Rule::Dense(bias) => ((0.0, 0.0), Some(RowBias::new(bias, at, position))),
     };
-    let may_stop = inputs.horizon == Horizon::Rounding && bias.is_none_or(|bias| bias.falls(at));
+    let may_stop = inputs.horizon != Horizon::Exact && bias.as_ref().is_none_or(RowBias::falls);
     let bounded = bias.is_none() && bound <= BOUNDED;
     let mut row = Row { shift: if bounded { bound + d } else { LOWEST }, sum: 0.0, stop: 0 };
     let mut count: u32 = 0;
@@ -85,8 +129,8 @@ unsafe fn decode_generic<S: Simd>(
         for j in (start..end).rev() {
             // SAFETY: the caller's promise.
             let score = unsafe { dot::<S>(q, inputs.k.row(at, j)) } * scale;
-            logits[j - start] = match bias {
-                Some(bias) => score + (bias.of(at, j, position) - d),
+            logits[j - start] = match &mut bias {
+                Some(bias) => score + bias.next(j),
                 None if score > 0.0 => {
                     count += 1;
                     d * count as f32 + score
@@ -133,11 +177,16 @@ unsafe fn decode_generic<S: Simd>(
         }
         // See `horizon.rs`.
         let unread = start as f32;
-        let (highest, times) = match bias {
-            Some(bias) => (bound + (bias.of(at, start - 1, position) - d), unread),
+        let (highest, times) = match &bias {
+            Some(bias) => (bound + bias.of(start - 1), unread),
             None => (bound + d * (count as f32 + 1.0), series.min(unread)),
         };
-        let tail = (highest - row.shift).min(1.0).exp() * times;
+        let above = highest - row.shift;
+        // Whatever is above 1 is not small, and neither is what no number bounds.
+        let mut tail = if above <= 1.0 { above.exp() * times } else { f32::INFINITY };
+        if bias.is_none() && inputs.horizon == Horizon::Rounding {
+            tail *= count as f32 + times;
+        }
         let largest = sums.iter().fold(0.0f32, |w, x| w.max(x.abs()));
         let small = tail <= SHARE * row.sum && tail * bounds.value <= SHARE * largest;
         if small || (bias.is_none() && bound == 0.0) {

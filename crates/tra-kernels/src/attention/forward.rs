@@ -4,13 +4,16 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::bias::{Biases, HeadBias};
 use super::decode::decode_head;
 use super::far::{Pairs, add_scaled};
 use super::horizon::{Bounds, Horizon, SHARE};
 use super::logits::{BOUNDED, Lanes, Walk};
-use super::tile::{KEYS, QUERIES, Strided, block, pack, padded, product, transpose};
+use super::tile::{
+    KEYS, QUERIES, Strided, all_finite, block, pack, padded, product, product_of_seen, transpose,
+};
 use super::views::RowsOut;
-use super::{Bias, Inputs, Rows, Rule, Saved};
+use super::{Inputs, Rows, Rule, Saved};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
@@ -20,11 +23,11 @@ const FEW: usize = 4;
 /// Attends; writes `[batch, queries, heads, dim]` into `out`, every element of it.
 ///
 /// # Panics
-/// When `out` has another size, or there are more queries than keys.
+/// When `out` or one of the inputs has another size than the shape says, there are more queries than
+/// keys, or this machine lacks the instruction set.
 pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
     let shape = inputs.shape;
-    assert!(shape.queries <= shape.keys, "more queries than keys");
-    assert!(inputs.isa.is_available(), "this machine has no {}", inputs.isa);
+    inputs.check();
     let mut saved = Saved::new(shape.all_queries());
     let out = RowsOut::new(out, shape.query_rows(), shape.dim);
     if shape.all_queries() * shape.dim == 0 {
@@ -48,11 +51,13 @@ pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
         let tiles = shape.queries.div_ceil(QUERIES);
         let (k, v) = gathered(inputs);
         let inputs = &with_gathered(inputs, &k, &v);
+        let biases = Biases::new(inputs);
         (0..heads * tiles).into_par_iter().for_each(|job| {
             let (head, tile) = (job / tiles, job % tiles);
             let at = [head / shape.heads, head % shape.heads];
+            let bias = biases.head(shape.heads, at);
             // SAFETY: each tile is written by one job.
-            unsafe { forward_tile(inputs, at, tile * QUERIES, bounds[head], out, saving) };
+            unsafe { forward_tile(inputs, at, tile * QUERIES, bounds[head], bias, out, saving) };
         });
     }
     saved
@@ -122,6 +127,7 @@ unsafe fn forward_tile(
     at: [usize; 2],
     from: usize,
     bounds: Bounds,
+    bias: HeadBias<'_>,
     out: RowsOut<'_>,
     saved: SavedOut,
 ) {
@@ -132,12 +138,12 @@ unsafe fn forward_tile(
         let norms = pack_queries(inputs, at, from, sums);
         transpose(sums, dim, q);
         sums.fill(0.0);
-        let lanes = Lanes::new(inputs, at, from, &norms, bounds);
+        let lanes = Lanes::new(inputs, at, from, &norms, bounds, bias);
         let (shift, sum, stop) = ([LOWEST; QUERIES], [0.0; QUERIES], [0; QUERIES]);
         let mut tile =
             Tile { inputs, at, lanes, bounds, shift, sum, stop, q, sums, weights, keys, values };
         // SAFETY: the instruction set was checked when the pass began.
-        unsafe { run_tile(inputs.isa, &mut tile) };
+        unsafe { run_tile(inputs.isa, &mut tile, bias) };
         let Tile { lanes, shift, sum, stop, sums, .. } = tile;
         for i in 0..lanes.queries {
             let inverse = inverse(sum[i]);
@@ -198,20 +204,20 @@ struct Tile<'a, 'b> {
     values: &'b mut [f32],
 }
 
-kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>));
+kernel!(unsafe fn run_tile = run_generic(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>));
 
 /// # Safety
 /// The CPU must have `S`.
 #[inline(always)]
-unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>) {
+unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>) {
     let inputs = tile.inputs;
     let bounded = inputs.dropout.is_none() && tile.lanes.bound.iter().all(|b| *b <= BOUNDED);
     // SAFETY: the caller's promise.
     unsafe {
         match (inputs.rule, bounded) {
-            (Rule::Tra { .. }, true) => tile.run::<S, true, true>(Bias::None),
-            (Rule::Tra { .. }, false) => tile.run::<S, true, false>(Bias::None),
-            (Rule::Dense(bias), _) => tile.run::<S, false, false>(bias),
+            (Rule::Tra { .. }, true) => tile.run::<S, true, true>(HeadBias::None),
+            (Rule::Tra { .. }, false) => tile.run::<S, true, false>(HeadBias::None),
+            (Rule::Dense(_), _) => tile.run::<S, false, false>(bias),
         }
     }
 }
@@ -220,7 +226,7 @@ impl Tile<'_, '_> {
     /// # Safety
     /// The CPU must have `S`.
     #[inline(always)]
-    unsafe fn run<S: Simd, const TRA: bool, const BOUNDED: bool>(&mut self, bias: Bias<'_>) {
+    unsafe fn run<S: Simd, const TRA: bool, const BOUNDED: bool>(&mut self, bias: HeadBias<'_>) {
         let (inputs, at, dim) = (self.inputs, self.at, self.inputs.shape.dim);
         let width = padded(dim);
         // Two vectors of queries go through the keys together and stop together.
@@ -232,14 +238,17 @@ impl Tile<'_, '_> {
                 self.shift[i] = self.lanes.bound[i] + self.lanes.d[i];
             }
         }
-        let may_stop = inputs.horizon == Horizon::Rounding && (TRA || bias.falls(at));
+        let may_stop = inputs.horizon != Horizon::Exact && (TRA || bias.falls());
         let newest = self.lanes.first + self.lanes.queries;
         let mut end = newest;
         while end > 0 && !done[..parts].iter().all(|d| *d) {
             let start = end.saturating_sub(block(TRA, newest - end));
             let n = end - start;
             let keys = inputs.k.block(at, start..end, self.keys).as_ptr();
-            let values = inputs.v.block(at, start..end, self.values).as_ptr();
+            let values = inputs.v.block(at, start..end, self.values);
+            // Behind the mask, 0 times infinity must stay 0. Looked for only where the head has one.
+            let all_finite = self.bounds.value.is_finite() || all_finite(values);
+            let values = values.as_ptr();
             for (part, done) in done[..parts].iter_mut().enumerate() {
                 let column = part * lanes;
                 if *done || self.lanes.first + column + lanes <= start {
@@ -257,7 +266,10 @@ impl Tile<'_, '_> {
                     let weights = Strided(self.weights.as_ptr().add(column), 1, QUERIES);
                     let values = (values, width);
                     let sums = (self.sums.as_mut_ptr().add(column * width), width);
-                    product::<S, true>([lanes, n, width], weights, values, sums);
+                    match all_finite {
+                        true => product::<S, true>([lanes, n, width], weights, values, sums),
+                        false => product_of_seen([lanes, n, width], weights, values, sums),
+                    }
                     if may_stop && start > 0 {
                         *done = self.beyond::<S, TRA>(column, start, bias)
                             && self.beyond::<S, TRA>(column + S::LANES, start, bias);
@@ -282,20 +294,22 @@ impl Tile<'_, '_> {
         &mut self,
         column: usize,
         block: Range<usize>,
-        bias: Bias<'_>,
+        bias: HeadBias<'_>,
     ) {
-        let (at, near, n) = (self.at, self.lanes.first, block.len());
+        let (near, n) = (self.lanes.first, block.len());
+        let parts = bias.in_two_parts();
+        let scale = self.inputs.shape.scale();
         let dropout = self.inputs.dropout.map(|d| (d.threshold(), d.scale()));
         // SAFETY: the buffers hold the block; `column` and its lanes are within the tile.
         unsafe {
-            let mut walk = Walk::<S>::new(&self.lanes, column, self.inputs.shape.scale(), dropout);
+            let mut walk = Walk::<S>::new(&self.lanes, column, scale, dropout, parts);
             let weights = self.weights.as_mut_ptr().add(column);
             let mut shift = S::load(self.shift.as_ptr().add(column));
             let mut sum = S::splat(0.0);
             if BOUNDED {
                 for i in (0..n).rev() {
                     let p = weights.add(i * QUERIES);
-                    let step = walk.step::<TRA>(S::load(p), block.start + i, 0.0);
+                    let step = walk.step::<TRA>(S::load(p), block.start + i, (0.0, 0.0));
                     let weight = S::exp(S::sub(step.logit, shift));
                     let weight = S::select(step.keep, weight, S::splat(0.0));
                     sum = S::add(sum, weight);
@@ -305,7 +319,7 @@ impl Tile<'_, '_> {
                 let mut largest = shift;
                 for i in (0..n).rev() {
                     let (p, j) = (weights.add(i * QUERIES), block.start + i);
-                    let step = walk.step::<TRA>(S::load(p), j, bias.of(at, j, near));
+                    let step = walk.step::<TRA>(S::load(p), j, bias.of(j, near));
                     let logit = S::select(step.keep, step.logit, S::splat(f32::NEG_INFINITY));
                     largest = S::max(logit, largest);
                     S::store(p, logit);
@@ -365,9 +379,9 @@ impl Tile<'_, '_> {
         &self,
         column: usize,
         start: usize,
-        bias: Bias<'_>,
+        bias: HeadBias<'_>,
     ) -> bool {
-        let Lanes { d, series, bound, counted, queries, .. } = &self.lanes;
+        let Lanes { d, d_low, series, bound, counted, queries, .. } = &self.lanes;
         let scale = self.inputs.dropout.map_or(1.0, |d| d.scale());
         let width = padded(self.inputs.shape.dim);
         let there = ((1u64 << queries.saturating_sub(column).min(S::LANES)) - 1) as u32;
@@ -383,14 +397,20 @@ impl Tile<'_, '_> {
                 let series = S::mul(S::load(series.as_ptr().add(column)), flatter);
                 (S::fma(d, next, b), S::select(S::gt(unread, series), series, unread))
             } else {
-                let newest = S::splat(bias.of(self.at, start - 1, self.lanes.first));
-                (S::add(b, S::sub(newest, d)), unread)
+                let (newest, low) = bias.of(start - 1, self.lanes.first);
+                let low = S::sub(S::splat(low), S::load(d_low.as_ptr().add(column)));
+                let newest = S::add(S::sub(S::splat(newest), d), low);
+                (S::add(b, newest), unread)
             };
             let shift = S::load(self.shift.as_ptr().add(column));
             let highest = S::sub(S::mul(highest, S::splat(scale)), shift);
             // Whatever is above 1 is not small, and exp takes nothing above 88.
             let highest = S::select(S::gt(highest, S::splat(1.0)), S::splat(1.0), highest);
-            let tail = S::mul(S::exp(highest), times);
+            let mut tail = S::mul(S::exp(highest), times);
+            if TRA && self.inputs.horizon == Horizon::Rounding {
+                // In the gate's gradient every key counts as often as keys are kept up to it.
+                tail = S::mul(tail, S::add(S::load(counted.as_ptr().add(column)), times));
+            }
             let read = S::mul(S::load(self.sum.as_ptr().add(column)), S::splat(SHARE));
             // A query whose scores cannot be positive will keep nothing. With a leak every key has a part in its gradient.
             let leaks = matches!(self.inputs.rule, Rule::Tra { leak, .. } if leak > 0.0);
@@ -442,8 +462,11 @@ impl Tile<'_, '_> {
                         self.shift[i] = 0.0;
                     }
                     self.sum[i] += weights[i];
-                    // SAFETY: as above.
-                    unsafe { add_scaled::<S>(row, weights[i], inputs.v.row(at, j)) };
+                    // A weight of 0 takes up nothing, be it infinite.
+                    if weights[i] != 0.0 {
+                        // SAFETY: as above.
+                        unsafe { add_scaled::<S>(row, weights[i], inputs.v.row(at, j)) };
+                    }
                 }
             }
             end = start;

@@ -21,7 +21,23 @@
 //! **Gradients.** The backward pass reads the same keys. The weights left out sum to at most
 //! `2^-24` per row, so `dv` misses at most `2^-24 |g_i|` per row `i`; and `da_ij = p_ij (g_i . v_j
 //! - g_i . o_i)` misses terms of at most `p_ij |g_i| e w` whose sum over `j` is bounded by
-//! `2^-25 e |g_i| max_t |out_t|`, the size of the rounding of `g_i . v_j - g_i . o_i` itself.
+//! `2^-25 e |g_i| max_t |out_t|`, the size of the rounding of `g_i . v_j - g_i . o_i` itself. FoX's
+//! gates have sums of these as gradients, and so the same errors row by row.
+//!
+//! **The gradient of TRA's gate** is `sum_j da_ij c_ij`, in which a far key counts as often as keys are
+//! kept up to it. Where a backward pass may follow ([`Horizon::Rounding`]) the bound of the unread
+//! exponentials is therefore that of the exponentials times their counts: with `r = e^d_i`, and `c`
+//! counted so far, `sum_{m>=1} (c + m) r^(m-1) = (c + 1 / (1 - r)) / (1 - r)`, and for `n` keys it is
+//! at most `(c + n) n`. So `T` is multiplied by `c + min(n, 1 / (1 - r))`, in both conditions. Then
+//!
+//! - what is unread contributes at most `T (|g_i| w + |g_i . o_i|) / l`, summed over the elements of
+//!   `g_i`, which is `2^-25 |g_i| max_t |out_t|`, twice: less than the rounding of `g_i . o_i`, which
+//!   every term contains, the nearest with a count of 1;
+//! - the weights of the keys read are off by `2^-25` of themselves, and their terms with them: half a
+//!   unit in the last place of every term;
+//! - `g_i . o_i` is off by what the output is: what one rounding does to it.
+//!
+//! A pass without gradients needs none of it and stops sooner ([`Horizon::Output`]).
 //!
 //! **The bound `T` for TRA.** A score is at most `B_i = |q_i| max_j |k_j| / sqrt(e)` (Cauchy and
 //! Schwarz), which is `sqrt(e)` after the norm. With `c` keys kept so far the next kept one has
@@ -48,9 +64,11 @@ use super::Inputs;
 /// Whether to stop where no f32 result can change any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Horizon {
-    /// Stop there.
+    /// Stop where neither the output nor any gradient changes by more than rounding does.
     #[default]
     Rounding,
+    /// Stop where the output does not: sooner, for passes without gradients.
+    Output,
     /// Read every key.
     Exact,
 }
@@ -93,11 +111,6 @@ impl Bounds {
 
     pub(super) fn of_heads(inputs: &Inputs<'_>) -> Vec<Self> {
         if let Some(bounds) = inputs.bounds {
-            assert_eq!(
-                bounds.len(),
-                inputs.shape.batch * inputs.shape.heads,
-                "bounds of each head"
-            );
             return bounds.to_vec();
         }
         let heads = inputs.shape.heads;

@@ -1,8 +1,9 @@
 //! From scores to logits.
 
+use super::bias::HeadBias;
 use super::horizon::{Bounds, ROUND_UP};
 use super::tile::QUERIES;
-use super::{Bias, Inputs, Rule};
+use super::{Inputs, Rule};
 use crate::simd::Simd;
 
 /// The largest bound on a score with which a softmax can do without a running maximum:
@@ -13,6 +14,8 @@ pub(super) const BOUNDED: f32 = 60.0;
 pub(super) struct Lanes {
     /// TRA: log-sigmoid of the gate. Dense: the query's part of the bias, which is taken away.
     pub d: [f32; QUERIES],
+    /// Dense: what rounding takes from it, where the bias is in two parts.
+    pub d_low: [f32; QUERIES],
     /// TRA: `1 / (1 - e^d)`.
     pub series: [f32; QUERIES],
     /// No score of this query is above this.
@@ -44,12 +47,14 @@ impl Lanes {
         from: usize,
         norms: &[f32; QUERIES],
         bounds: Bounds,
+        bias: HeadBias<'_>,
     ) -> Self {
         let shape = inputs.shape;
         let queries = QUERIES.min(shape.queries - from);
         let first = shape.position(from);
         let mut lanes = Self {
             d: [0.0; QUERIES],
+            d_low: [0.0; QUERIES],
             series: [0.0; QUERIES],
             bound: [0.0; QUERIES],
             count: [0; QUERIES],
@@ -64,7 +69,7 @@ impl Lanes {
                 Rule::Tra { gate, .. } => {
                     (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);
                 }
-                Rule::Dense(bias) => lanes.d[i] = bias.of(at, first + i, first),
+                Rule::Dense(_) => (lanes.d[i], lanes.d_low[i]) = bias.of(first + i, first),
             }
             if let Some(dropout) = inputs.dropout {
                 let row = shape.query_index(at, from + i);
@@ -83,33 +88,12 @@ impl Lanes {
     }
 }
 
-impl Bias<'_> {
-    /// The part of the bias that belongs to the position `j`. Slopes are counted from a position
-    /// near the queries, so that the numbers are small, and exact to rounding, where weights are
-    /// large.
-    #[inline(always)]
-    pub(super) fn of(&self, at: [usize; 2], j: usize, near: usize) -> f32 {
-        match self {
-            Bias::None => 0.0,
-            Bias::Slope(slopes) => slopes[at[1]] * (j as f32 - near as f32),
-            Bias::Steps(x) => x.row(at, 0)[j],
-        }
-    }
-
-    /// Whether it never grows with distance, so that far keys can be left out.
-    pub(super) fn falls(&self, at: [usize; 2]) -> bool {
-        match self {
-            Bias::None => false,
-            Bias::Slope(slopes) => slopes[at[1]] >= 0.0,
-            Bias::Steps(x) => x.row(at, 0).is_sorted(),
-        }
-    }
-}
-
 /// One vector of queries on its way through a block of keys, from the newest to the oldest.
 pub(super) struct Walk<S: Simd> {
     /// The log-sigmoid of the gate, negative.
     pub d: S::V,
+    /// What rounding took from the query's part of a bias in two parts.
+    d_low: Option<S::V>,
     counted: S::V,
     /// Keys kept in this block.
     pub kept: S::V,
@@ -144,6 +128,7 @@ impl<S: Simd> Walk<S> {
         column: usize,
         scale: f32,
         dropout: Option<(u32, f32)>,
+        in_two_parts: bool,
     ) -> Self {
         const LANE: [f32; 16] =
             [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
@@ -152,6 +137,7 @@ impl<S: Simd> Walk<S> {
         unsafe {
             Self {
                 d: S::load(lanes.d.as_ptr().add(column)),
+                d_low: in_two_parts.then(|| S::load(lanes.d_low.as_ptr().add(column))),
                 counted: S::load(lanes.counted.as_ptr().add(column)),
                 kept: S::splat(0.0),
                 hash: S::iload(lanes.hash.as_ptr().add(column)),
@@ -173,7 +159,7 @@ impl<S: Simd> Walk<S> {
         &mut self,
         product: S::V,
         j: usize,
-        bias: f32,
+        (bias, bias_low): (f32, f32),
     ) -> Step<S> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -191,7 +177,11 @@ impl<S: Simd> Walk<S> {
                 count = S::add(self.counted, self.kept);
                 logit = S::fma(self.d, count, score);
             } else {
-                logit = S::add(logit, S::sub(S::splat(bias), self.d));
+                let mut bias = S::sub(S::splat(bias), self.d);
+                if let Some(d_low) = self.d_low {
+                    bias = S::add(bias, S::sub(S::splat(bias_low), d_low));
+                }
+                logit = S::add(logit, bias);
             }
             let mut factor = one;
             if let Some((threshold, scale)) = self.dropout {

@@ -14,6 +14,7 @@
 //! | `logits.rs` | from scores to logits: threshold, count, gate, bias, dropout |
 //! | `horizon.rs` | when the keys not yet read no longer matter, and the proof |
 //! | `far.rs` | what logit dropout leaves to do behind the horizon |
+//! | `bias.rs` | what dense attention adds to a score, made ready for the kernels |
 //! | `naive.rs` | dense attention in plain f64, as `tra::naive` is for TRA: the yardstick |
 //! | `tile.rs`, `views.rs` | products in the cache; views of the inputs |
 //!
@@ -21,6 +22,7 @@
 //! pieces are taken in their order.
 
 mod backward;
+mod bias;
 mod decode;
 mod far;
 mod forward;
@@ -31,6 +33,7 @@ mod tile;
 mod views;
 
 use crate::dropout::Dropout;
+use crate::parallel::count;
 use crate::simd::Isa;
 
 pub use backward::{Gradients, backward};
@@ -72,6 +75,18 @@ impl Shape {
         self.keys - self.queries + query
     }
 
+    /// Refuses what was saved for another shape.
+    ///
+    /// # Panics
+    /// When there is not one of each for every query, or a query stopped where there is no key.
+    fn check_saved(&self, saved: &Saved) {
+        let sizes = [saved.shift.len(), saved.inverse_sum.len(), saved.stop.len()];
+        let rows = self.all_queries();
+        assert!(sizes == [rows; 3], "what was saved is of {sizes:?} queries, not of {rows}");
+        let far = saved.stop.iter().find(|stop| **stop as usize > self.keys);
+        assert!(far.is_none(), "a stop at {far:?}, and there are {} keys", self.keys);
+    }
+
     /// Number of all queries of all heads.
     fn all_queries(&self) -> usize {
         self.batch * self.heads * self.queries
@@ -105,7 +120,9 @@ pub enum Bias<'a> {
     None,
     /// `-slope (i - j)`, one slope a head: ALiBi.
     Slope(&'a [f32]),
-    /// `x_j - x_i`, one number a key: FoX. One row of `keys` numbers a head.
+    /// The sum of `x_t` over the positions `t` behind key `j`, up to that of query `i`: FoX, whose steps
+    /// are the logarithms of its gates. One row of `keys` numbers a head. The sums are taken in f64,
+    /// so that logits are exact however long the sequence.
     Steps(Rows<'a>),
 }
 
@@ -132,6 +149,36 @@ pub struct Inputs<'a> {
     pub isa: Isa,
 }
 
+impl Inputs<'_> {
+    /// Everything that the kernels rely on and that a safe caller could get wrong.
+    ///
+    /// # Panics
+    /// When something does not fit the shape; the message says what.
+    fn check(&self) {
+        let shape = self.shape;
+        let Shape { batch, heads, queries, keys, dim } = shape;
+        assert!(self.isa.is_available(), "this machine has no {}", self.isa);
+        assert!(queries <= keys, "more queries than keys: {queries} and {keys}");
+        // The largest of all sizes there are, with room for padding to whole vectors.
+        count([batch, heads, keys.max(1), dim.max(1), 16]);
+        assert!(u32::try_from(keys).is_ok(), "more keys than a u32 counts: {keys}");
+        self.q.check("queries", shape.query_rows(), dim);
+        self.k.check("keys", shape.key_rows(), dim);
+        self.v.check("values", shape.key_rows(), dim);
+        match self.rule {
+            Rule::Tra { gate, .. } => gate.check("gates", shape.query_rows(), 1),
+            Rule::Dense(Bias::Steps(steps)) => steps.check("steps", [batch, heads, 1], keys),
+            Rule::Dense(Bias::Slope(slopes)) => {
+                assert_eq!(slopes.len(), heads, "there must be one slope a head");
+            }
+            Rule::Dense(Bias::None) => {}
+        }
+        if let Some(bounds) = self.bounds {
+            assert_eq!(bounds.len(), batch * heads, "there must be bounds of each head");
+        }
+    }
+}
+
 /// What the forward pass keeps of each query for the backward pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saved {
@@ -152,7 +199,8 @@ impl Saved {
     pub fn share_read(&self, shape: Shape) -> f64 {
         let (mut read, mut all) = (0, 0);
         for (row, stop) in self.stop.iter().enumerate() {
-            let visible = shape.position(row % shape.queries.max(1)) as u64 + 1;
+            let behind = shape.queries.saturating_sub(row % shape.queries.max(1));
+            let visible = (shape.keys.saturating_sub(behind) + 1) as u64;
             all += visible;
             // A query that can keep nothing stops before it has read anything.
             read += visible.saturating_sub(u64::from(*stop));

@@ -48,6 +48,48 @@ pub(crate) unsafe fn product<S: Simd, const ADD: bool>(
     }
 }
 
+/// `c += a b` as [`product`], but a factor of exactly 0 in `a` leaves out its row of `b`: for a `b` with
+/// a NaN or an infinity in it, which would otherwise reach every row of `c`, 0 times infinity being NaN.
+/// Slow, and never used where all numbers are finite.
+///
+/// # Safety
+/// Everything named must be there.
+#[cold]
+pub(crate) unsafe fn product_of_seen(
+    [rows, inner, columns]: [usize; 3],
+    a: Strided,
+    (b, b_stride): (*const f32, usize),
+    (c, c_stride): (*mut f32, usize),
+) {
+    for row in 0..rows {
+        for k in 0..inner {
+            // SAFETY: `row` and `k` are within `rows` and `inner`, whose elements the caller promises.
+            let (factor, from, to) = unsafe {
+                (
+                    *a.0.add(row * a.1 + k * a.2),
+                    std::slice::from_raw_parts(b.add(k * b_stride), columns),
+                    std::slice::from_raw_parts_mut(c.add(row * c_stride), columns),
+                )
+            };
+            if factor != 0.0 {
+                to.iter_mut().zip(from).for_each(|(to, x)| *to += factor * x);
+            }
+        }
+    }
+}
+
+/// Whether there is no NaN and no infinity. In one sum, which is only finite if all are: 0 times
+/// each.
+pub(crate) fn all_finite(x: &[f32]) -> bool {
+    let mut sums = [0.0f32; 16];
+    let chunks = x.chunks_exact(16);
+    let rest: f32 = chunks.remainder().iter().map(|x| x * 0.0).sum();
+    for x in chunks {
+        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x * 0.0);
+    }
+    sums.iter().sum::<f32>() + rest == 0.0
+}
+
 /// `ROWS` rows of the product.
 #[inline(always)]
 unsafe fn strip<S: Simd, const ADD: bool, const ROWS: usize>(

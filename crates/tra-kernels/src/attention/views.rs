@@ -7,13 +7,14 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::tile::{pack, padded};
-use crate::parallel::written;
+use crate::parallel::{count, written};
 
 /// Reads rows. What it refers to is checked once, when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     data: &'a [f32],
     start: usize,
+    sizes: [usize; 3],
     strides: [usize; 3],
     width: usize,
 }
@@ -31,10 +32,13 @@ impl<'a> Rows<'a> {
         width: usize,
     ) -> Self {
         if sizes.iter().all(|n| *n > 0) {
-            let last: usize = sizes.iter().zip(strides).map(|(n, s)| (n - 1) * s).sum();
-            assert!(start + last + width <= data.len(), "a row lies outside its buffer");
+            let end = sizes.iter().zip(strides).try_fold(start, |at, (n, stride)| {
+                (n - 1).checked_mul(stride).and_then(|last| at.checked_add(last))
+            });
+            let end = end.and_then(|at| at.checked_add(width));
+            assert!(end.is_some_and(|end| end <= data.len()), "a row lies outside its buffer");
         }
-        Self { data, start, strides, width }
+        Self { data, start, sizes, strides, width }
     }
 
     /// Rows one after another: `[batch, heads, rows, width]`.
@@ -47,6 +51,19 @@ impl<'a> Rows<'a> {
     pub fn by_token(data: &'a [f32], sizes: [usize; 3], width: usize) -> Self {
         let [_, heads, rows] = sizes;
         Self::new(data, 0, sizes, [rows * heads * width, width, heads * width], width)
+    }
+
+    /// Refuses a view of other sizes than the kernels will read.
+    ///
+    /// # Panics
+    /// Unless there are `sizes` rows of `width` numbers; `name` says which view it is.
+    pub(crate) fn check(&self, name: &str, sizes: [usize; 3], width: usize) {
+        assert!(
+            self.sizes == sizes && self.width == width,
+            "the {name} are {:?} rows of {}; there must be {sizes:?} of {width}",
+            self.sizes,
+            self.width
+        );
     }
 
     /// Some rows one after another, each of whole vectors: where they lie, if they lie so, else
@@ -83,7 +100,7 @@ impl<'a> Rows<'a> {
             });
         };
         // SAFETY: every row of every head is written.
-        Some(unsafe { written(batch * heads * rows * width, write) })
+        Some(unsafe { written(count([batch, heads, rows, width]), write) })
     }
 
     /// Where a row begins.
@@ -116,7 +133,7 @@ unsafe impl Sync for RowsOut<'_> {}
 
 impl<'a> RowsOut<'a> {
     pub(crate) fn new(data: &'a mut [f32], [batch, heads, rows]: [usize; 3], width: usize) -> Self {
-        assert_eq!(data.len(), batch * heads * rows * width, "an output has another size");
+        assert_eq!(data.len(), count([batch, heads, rows, width]), "the output has another size");
         let len = data.len();
         Self { data: data.as_mut_ptr(), len, rows, heads, width, life: PhantomData }
     }

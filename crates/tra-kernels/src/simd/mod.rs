@@ -13,6 +13,7 @@ mod avx512;
 mod neon;
 mod portable;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -85,21 +86,41 @@ impl Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| match Self::from_environment() {
             Ok(isa) => isa,
-            Err(message) => panic!("{message}"),
+            Err(error) => panic!("{error}"),
         })
     }
 
-    /// What [`best`](Self::best) gives, or one line that says what is wrong with `TRA_ISA`.
-    pub fn from_environment() -> Result<Isa, String> {
-        let best = || Self::available().next().unwrap_or(Isa::Portable);
-        let Some(asked) = std::env::var_os("TRA_ISA") else { return Ok(best()) };
-        let found = Self::available().find(|isa| *isa.name() == *asked);
-        found.ok_or_else(|| {
-            let names: Vec<_> = Self::available().map(Isa::name).collect();
-            format!("TRA_ISA is {}; this machine has {}", asked.display(), names.join(", "))
-        })
+    /// What [`best`](Self::best) gives, or one line that says what is wrong with `TRA_ISA`. A program asks
+    /// before anything else, so that its user reads that line instead of a panic.
+    pub fn from_environment() -> Result<Isa, IsaError> {
+        Self::asked(std::env::var_os("TRA_ISA"))
+    }
+
+    /// The fastest, if nobody asks for one.
+    fn asked(name: Option<OsString>) -> Result<Isa, IsaError> {
+        let Some(name) = name else {
+            return Ok(Self::available().next().unwrap_or(Isa::Portable));
+        };
+        let found = Self::available().find(|isa| *isa.name() == *name);
+        found.ok_or_else(|| IsaError { asked: name.display().to_string() })
     }
 }
+
+/// `TRA_ISA` names an instruction set that does not exist or that this machine lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsaError {
+    /// What it says.
+    pub asked: String,
+}
+
+impl fmt::Display for IsaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Isa::available().map(Isa::name).collect();
+        write!(f, "TRA_ISA is {:?}; this machine has {}", self.asked, names.join(", "))
+    }
+}
+
+impl std::error::Error for IsaError {}
 
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,6 +259,18 @@ pub(crate) use kernel;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_names_those_there_are() {
+        assert_eq!(Isa::asked(None), Ok(Isa::available().next().unwrap()));
+        assert_eq!(Isa::asked(Some("portable".into())), Ok(Isa::Portable));
+        for wrong in ["foo", "", "AVX2", "two\nlines"] {
+            let error = Isa::asked(Some(wrong.into())).unwrap_err();
+            let line = error.to_string();
+            assert!(line.starts_with(&format!("TRA_ISA is {wrong:?}; ")), "{line}");
+            assert!(line.contains("portable") && !line.contains('\n'), "{line}");
+        }
+    }
 
     #[inline(always)]
     unsafe fn exps<S: Simd>(x: &[f32], out: &mut [f32]) {

@@ -25,6 +25,16 @@ impl Head {
         Self { queries: length, keys: length, dim, eps: 1e-6 }
     }
 
+    /// # Panics
+    /// When the inputs have other sizes.
+    fn check(&self, inputs: Inputs<'_>) {
+        let Self { queries, keys, dim, .. } = *self;
+        assert!(queries <= keys, "more queries than keys: {queries} and {keys}");
+        let sizes = [inputs.q, inputs.k, inputs.v, inputs.gate].map(<[f64]>::len);
+        let expected = [queries * dim, keys * dim, keys * dim, queries];
+        assert_eq!(sizes, expected, "the sizes of queries, keys, values and gates");
+    }
+
     /// Position of query `i` among the keys.
     fn position(&self, i: usize) -> usize {
         self.keys - self.queries + i
@@ -93,6 +103,7 @@ pub fn forward(head: Head, inputs: Inputs<'_>) -> Forward {
 /// dropout multiplies the logits by.
 pub fn attend(head: Head, inputs: Inputs<'_>, factor: Option<&[f64]>) -> Forward {
     let Head { queries, keys, dim, .. } = head;
+    head.check(inputs);
     let (q, k) = (inputs.q, inputs.k);
     let scale = 1.0 / (dim as f64).sqrt();
     let factor = |at: usize| factor.map_or(1.0, |f| f[at]);

@@ -53,6 +53,10 @@ impl Attention for Asentmax {
         let past = context.past();
         let (k, v) = context.extend(heads.k, heads.v);
         let scores = scores(heads.q, k);
+        let visible = context.visible(&scores);
+        // Before anything is multiplied with them: behind the mask a score may be no number, and the scale
+        // would have 0 times that for a gradient.
+        let scores = scores.mask_fill(visible.clone().bool_not(), 0.0);
         let [batch, count, queries, keys] = scores.dims();
         let (device, dtype) = (scores.device(), scores.dtype());
         let scaled = self.beta_proj.weight.dims()[1];
@@ -77,7 +81,6 @@ impl Attention for Asentmax {
                 scores.narrow(1, 0, biased) - slopes * distance(queries, keys, &device, dtype);
             Tensor::cat(vec![near, free], 1)
         };
-        let visible = context.visible(&logits);
         let logits = context.drop(logits, DropoutPlacement::Logits);
         let weights = masked_entmax(logits, visible.clone());
         context.weigh(weights, visible, v)

@@ -6,7 +6,7 @@ use super::Horizon;
 use crate::cache::LayerCache;
 use crate::dropout::{AttentionDropout, DropoutPlacement};
 use crate::fused::{self, DenseBias, Kernel};
-use crate::ops::{causal, masked_softmax, scores};
+use crate::ops::{causal, masked_softmax, scores, weighted_sum};
 use crate::pass::LayerProbe;
 
 /// What surrounds a mechanism while it runs.
@@ -47,7 +47,12 @@ impl Context<'_> {
     }
 
     /// Takes up new keys and values; gives all there are, the cached ones first.
+    ///
+    /// # Panics
+    /// When keys and values differ in shape, or from what the cache holds in more than the length.
     pub fn extend(&mut self, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        let (of_k, of_v) = (k.dims(), v.dims());
+        assert_eq!(of_k, of_v, "keys of {of_k:?} do not fit values of {of_v:?}");
         match &mut self.cache {
             Some(cache) => cache.extend(k, v),
             None => (k, v),
@@ -143,6 +148,6 @@ impl Context<'_> {
             probe.keep = Some(takes_part);
             probe.weights = Some(weights.clone());
         }
-        weights.matmul(v)
+        weighted_sum(weights, v)
     }
 }

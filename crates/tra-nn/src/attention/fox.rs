@@ -2,8 +2,8 @@
 
 use burn::module::Module;
 use burn::nn::Linear;
-use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
+use burn::tensor::{Bool, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
@@ -51,20 +51,29 @@ pub struct Fox {
 
 impl Attention for Fox {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
-        let new = heads.hidden.dims()[1];
         let log_f = context.extend_state(log_sigmoid(gate(&self.fgate_proj, heads.hidden)));
         let (k, v) = context.extend(heads.k, heads.v);
-        let keys = k.dims()[2];
-        // Summed from the newest position back, so that the sums are small, and exact to rounding,
-        // where the weights are large. From the oldest on, an f32 would be off by 0.004 at 64k.
-        let after = log_f.clone().flip([2]).cumsum(2).flip([2]) - log_f;
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            return fused::dense([heads.q, k, v], DenseBias::Steps(Box::new(after)), kernel);
+            return fused::dense([heads.q, k, v], DenseBias::Steps(Box::new(log_f)), kernel);
         }
         let scores = scores(heads.q, k);
-        let after_query = after.clone().narrow(2, keys - new, new).unsqueeze_dim::<4>(3);
-        let forgotten = after.unsqueeze_dim::<4>(2) - after_query;
         let visible = context.visible(&scores);
+        let forgotten = forgotten(log_f, &visible);
         context.attend(scores + forgotten, visible, v)
     }
+}
+
+/// The sum of `log f` over the positions behind each key, up to the query.
+///
+/// Each query has a sum of its own, taken from it back, so that it is small, and exact to rounding, where
+/// weights are large. One sum for all, of which queries take differences, would grow with the length:
+/// an f32 is then off by 0.004 at 64k. And no query sees the gates behind it, should they be no numbers.
+fn forgotten(log_f: Tensor<3>, visible: &Tensor<4, Bool>) -> Tensor<4> {
+    let [batch, heads, queries, keys] = visible.dims();
+    let steps = log_f.unsqueeze_dim::<4>(2).expand([batch, heads, queries, keys]);
+    let steps = steps.mask_fill(visible.clone().bool_not(), 0.0);
+    let from_here = steps.flip([3]).cumsum(3).flip([3]);
+    let behind_all =
+        Tensor::zeros([batch, heads, queries, 1], (&from_here.device(), from_here.dtype()));
+    Tensor::cat(vec![from_here, behind_all], 3).narrow(3, 1, keys)
 }

@@ -121,6 +121,9 @@ impl<A: Attention> AttentionLayer<A> {
     /// Attends within `x`, and to what the cache in `pass` holds.
     ///
     /// Shape `[batch, length, width]` in and out.
+    ///
+    /// # Panics
+    /// When `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let split = |projection: &Linear, norm: bool| {

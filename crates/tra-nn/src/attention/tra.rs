@@ -11,7 +11,7 @@ use crate::dropout::DropoutPlacement;
 use crate::error::ConfigError;
 use crate::fused;
 use crate::init::WeightInit;
-use crate::ops::{count_kept, masked_softmax, scores};
+use crate::ops::{count_kept, masked_softmax, scores, weighted_sum};
 
 /// Settings of [`Tra`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +76,11 @@ impl Attention for Tra {
 /// The mechanism as a function: `q`, `k`, `v` are `[batch, heads, length, head_dim]`, `q` and `k`
 /// [normalised](crate::ops::rms_normalise) already; `gate` is `[batch, heads, length]`, before
 /// log-sigmoid.
+///
+/// With a cache in `context`, all of them hold the new positions only.
+///
+/// # Panics
+/// When the shapes do not fit together; the message names them, as Burn's operations do.
 pub fn threshold_relative_attention(
     q: Tensor<4>,
     k: Tensor<4>,
@@ -94,6 +99,9 @@ fn attend(
     leak: f64,
 ) -> Tensor<4> {
     let (k, v) = context.extend(k, v);
+    fused::check_shapes(&q, &k, &v);
+    let (of_gate, of_q) = (gate.dims(), q.dims());
+    assert_eq!(of_gate, of_q[..3], "a gate of {of_gate:?} does not fit queries of {of_q:?}");
     // Outside training gradients are those of what comes out.
     let leak = if context.dropout.is_some() { leak } else { 0.0 };
     if let Some(kernel) = context.kernel(&q, horizon) {
@@ -114,10 +122,11 @@ fn attend(
     // Had it stayed, it would be the only one and count itself: the weight is that of its logit.
     let logits = drop(scores.clone() + d.clone() * count);
     let weight = drop(scores.clone().detach() + d.detach()).exp().clamp_max(1.0);
-    let share = weight.mask_fill(alone.bool_not(), 0.0) * leak;
-    // Zero, and its gradient is that of the scores.
+    // Zero, and its gradient is that of the scores. Masked last, as a score may be no number.
     let zero = drop(scores.clone());
-    let through = (zero.clone() - zero.detach()) * share;
+    let through = (zero.clone() - zero.detach()) * weight * leak;
+    let through = through.mask_fill(alone.bool_not(), 0.0);
     let weights = masked_softmax(logits, keep.clone());
-    context.weigh(weights, keep, v.clone()) + through.matmul(v.detach())
+    let leaked = weighted_sum(through, v.clone().detach());
+    context.weigh(weights, keep, v) + leaked
 }

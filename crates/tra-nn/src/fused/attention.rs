@@ -31,9 +31,22 @@ pub(crate) fn threshold_relative(
     leak: f64,
     kernel: Kernel,
 ) -> Tensor<4> {
+    check_shapes(&q, &k, &v);
     let op = Arc::new(Attention { kernel, kind: Kind::Tra { leak: leak as f32 } });
     let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
     Tensor::from_dispatch(Dispatch::fused_4(op, q, k, v, gate.into_dispatch()))
+}
+
+/// Refuses what does not fit together before a kernel sees it, as Burn's own operations do.
+///
+/// # Panics
+/// Unless keys and values have one shape, which differs from that of the queries in the length alone,
+/// and there are no fewer of them.
+pub(crate) fn check_shapes(q: &Tensor<4>, k: &Tensor<4>, v: &Tensor<4>) {
+    let [of_q, of_k, of_v] = [q, k, v].map(Tensor::dims);
+    let [batch, heads, queries, dim] = of_q;
+    let fits = of_k == of_v && of_k == [batch, heads, of_k[2], dim] && queries <= of_k[2];
+    assert!(fits, "queries {of_q:?}, keys {of_k:?} and values {of_v:?} do not fit together");
 }
 
 /// What dense attention adds to a score.
@@ -42,12 +55,13 @@ pub(crate) enum DenseBias {
     None,
     /// `-slope (i - j)`, one slope a head.
     Slope(Vec<f32>),
-    /// `x_j - x_i`, `[batch, heads, keys]`.
+    /// The sum of `x_t` over the positions behind the key, up to the query's: `[batch, heads, keys]`.
     Steps(Box<Tensor<3>>),
 }
 
 /// Dense attention with a bias.
 pub(crate) fn dense([q, k, v]: [Tensor<4>; 3], bias: DenseBias, kernel: Kernel) -> Tensor<4> {
+    check_shapes(&q, &k, &v);
     let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
     let op = |kind| Arc::new(Attention { kernel, kind });
     Tensor::from_dispatch(match bias {
@@ -89,8 +103,21 @@ struct Attention {
 }
 
 impl Attention {
+    /// Where to stop reading: without gradients sooner.
+    fn horizon(&self, tracked: bool) -> Horizon {
+        match self.kernel.horizon {
+            Horizon::Rounding if !tracked => Horizon::Output,
+            horizon => horizon,
+        }
+    }
+
     /// Runs `f` with the inputs as the kernel takes them.
-    fn with<R>(&self, inputs: &[FlexTensor], f: impl FnOnce(&Inputs<'_>) -> R) -> R {
+    fn with<R>(
+        &self,
+        inputs: &[FlexTensor],
+        horizon: Horizon,
+        f: impl FnOnce(&Inputs<'_>) -> R,
+    ) -> R {
         let [batch, heads, queries, dim] = dims(&inputs[0]);
         let [_, _, keys, _] = dims(&inputs[1]);
         let [q, k, v] = [0, 1, 2].map(|i| RowTensor::new(&inputs[i]));
@@ -112,7 +139,7 @@ impl Attention {
             v: v.rows(),
             rule,
             dropout: self.kernel.dropout,
-            horizon: self.kernel.horizon,
+            horizon,
             bounds: self.kernel.bounds.as_deref(),
             isa: Isa::best(),
         })
@@ -130,10 +157,10 @@ fn unsqueeze(x: &FlexTensor) -> FlexTensor {
 }
 
 impl Op for Attention {
-    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, Kept) {
         let shape: [usize; 4] = dims(&inputs[0]);
         let mut out = vec![0.0; shape.iter().product()];
-        let saved = self.with(&inputs, |inputs| forward(inputs, &mut out));
+        let saved = self.with(&inputs, self.horizon(tracked), |inputs| forward(inputs, &mut out));
         let out = by_token(out, shape);
         let mut tensors = inputs;
         tensors.push(out.clone());
@@ -142,11 +169,13 @@ impl Op for Attention {
 
     fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
         let Kept { mut tensors, attention } = kept;
-        let (Some(saved), Some(out)) = (attention, tensors.pop()) else { return Vec::new() };
+        let (Some(saved), Some(out)) = (attention, tensors.pop()) else {
+            panic!("a backward pass of attention without what its forward pass saved");
+        };
         // As the forward pass wrote it: one token after another.
         let out = out.transpose(1, 2);
         let grad = RowTensor::new(&grad);
-        let Gradients { q, k, v, rule } = self.with(&tensors, |inputs| {
+        let Gradients { q, k, v, rule } = self.with(&tensors, self.horizon(true), |inputs| {
             let grad: Rows<'_> = grad.rows();
             backward(inputs, &saved, &numbers(&out), grad)
         });
@@ -158,5 +187,21 @@ impl Op for Attention {
             gradients.push(Some(tensor(rule, [batch, rows, heads]).transpose(1, 2)));
         }
         gradients
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returning no gradients would train a model on without them.
+    #[test]
+    #[should_panic(expected = "without what its forward pass saved")]
+    fn a_backward_pass_without_saved_state_is_refused() {
+        let op = Attention { kernel: Kernel::default(), kind: Kind::Dense };
+        let x = tensor(vec![1.0; 8], [1, 1, 2, 4]);
+        let (_, kept) = op.forward(vec![x.clone(), x.clone(), x.clone()], true);
+        assert_eq!(op.backward(kept.clone(), x.clone(), &[true; 3]).len(), 3);
+        op.backward(Kept { attention: None, ..kept }, x, &[true; 3]);
     }
 }

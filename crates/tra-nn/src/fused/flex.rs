@@ -13,7 +13,10 @@ pub(crate) fn numbers(tensor: &FlexTensor) -> Cow<'_, [f32]> {
         Some(slice) => Cow::Borrowed(slice),
         None => {
             let tensor = tensor.to_contiguous();
-            Cow::Owned(tensor.as_slice::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
+            match tensor.as_slice::<f32>() {
+                Some(slice) => Cow::Owned(slice.to_vec()),
+                None => panic!("a tensor of {:?} cannot be read as f32", tensor.dtype()),
+            }
         }
     }
 }
@@ -50,7 +53,10 @@ impl RowTensor {
     pub(crate) fn rows(&self) -> Rows<'_> {
         let [batch, heads, rows, width] = dims(&self.tensor);
         let strides = self.tensor.layout().strides();
-        let stride = |d: usize| usize::try_from(strides[d]).unwrap_or(0);
+        let stride = |d: usize| match usize::try_from(strides[d]) {
+            Ok(stride) => stride,
+            Err(_) => unreachable!("`new` copies what lies backwards"),
+        };
         let start = self.tensor.layout().start_offset();
         let data = self.tensor.storage::<f32>();
         Rows::new(data, start, [batch, heads, rows], [stride(0), stride(1), stride(2)], width)

@@ -15,10 +15,13 @@ use tra_kernels::attention::Saved;
 
 /// An operation on tensors of the CPU backend.
 pub(crate) trait Op: Debug + Send + Sync {
-    /// The output, and what the backward pass needs.
-    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept);
+    /// The output, and what the backward pass needs. `tracked` says whether there may be one.
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, Kept);
 
-    /// The gradient of every input that is `wanted`.
+    /// The gradient of every input, in their order; of those that are not `wanted` there need be none.
+    ///
+    /// # Panics
+    /// When `kept` is not what the forward pass kept.
     fn backward(&self, kept: Kept, grad: FlexTensor, wanted: &[bool]) -> Vec<Option<FlexTensor>>;
 }
 
@@ -57,13 +60,13 @@ pub(crate) trait FusedOps: Backend {
 
 impl FusedOps for Flex {
     fn fused_1(op: Arc<dyn Op>, a: FlexTensor) -> FlexTensor {
-        op.forward(vec![a]).0
+        op.forward(vec![a], false).0
     }
     fn fused_2(op: Arc<dyn Op>, a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        op.forward(vec![a, b]).0
+        op.forward(vec![a, b], false).0
     }
     fn fused_3(op: Arc<dyn Op>, a: FlexTensor, b: FlexTensor, c: FlexTensor) -> FlexTensor {
-        op.forward(vec![a, b, c]).0
+        op.forward(vec![a, b, c], false).0
     }
     fn fused_4(
         op: Arc<dyn Op>,
@@ -72,7 +75,7 @@ impl FusedOps for Flex {
         c: FlexTensor,
         d: FlexTensor,
     ) -> FlexTensor {
-        op.forward(vec![a, b, c, d]).0
+        op.forward(vec![a, b, c, d], false).0
     }
 }
 
@@ -115,6 +118,8 @@ impl<const N: usize> Backward<Flex, N> for Step {
         let (op, kept) = ops.state;
         let wanted = ops.parents.each_ref().map(Option::is_some);
         let gradients = op.backward(kept, grad, &wanted);
+        // A gradient that is left out would train a model on, without a word.
+        assert_eq!(gradients.len(), N, "{op:?} must give a gradient for each of its inputs");
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<Flex>(parent.id, gradient);
@@ -129,9 +134,11 @@ fn node<C: CheckpointStrategy, const N: usize>(
 ) -> Tracked<C> {
     let guards = inputs.each_ref().map(|input| input.node());
     let inputs = inputs.into_iter().map(|input| input.into_primitive()).collect();
-    let (output, kept) = op.forward(inputs);
     match Step.prepare::<C>(guards).compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish((op, kept), output),
-        OpsKind::UnTracked(prep) => prep.finish(output),
+        OpsKind::Tracked(prep) => {
+            let (output, kept) = op.forward(inputs, true);
+            prep.finish((op, kept), output)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(op.forward(inputs, false).0),
     }
 }

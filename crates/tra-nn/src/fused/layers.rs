@@ -40,7 +40,7 @@ struct Norm {
 }
 
 impl Op for Norm {
-    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         let x = inputs[0].to_contiguous();
         let width = last(&x);
         let weight = inputs.get(1).map(numbers);
@@ -95,7 +95,7 @@ impl Linear {
 }
 
 impl Op for Linear {
-    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         let (x, weight) = (inputs[0].to_contiguous(), &inputs[1]);
         let sizes = Self::sizes(&x, weight);
         let bias = inputs.get(2).map(numbers);
@@ -137,8 +137,9 @@ struct Swiglu {
 }
 
 impl Op for Swiglu {
-    fn forward(&self, inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         let both = inputs[0].to_contiguous();
+        assert!(last(&both).is_multiple_of(2), "no two halves in {:?}", both.shape());
         let half = last(&both) / 2;
         let out = swiglu_kernel::forward(Isa::best(), &numbers(&both), half, self.dropout);
         let mut shape = both.shape();
@@ -195,7 +196,7 @@ pub(super) fn in_place(x: FlexTensor, change: impl FnOnce(&mut [f32])) -> FlexTe
 }
 
 impl Op for Drop {
-    fn forward(&self, mut inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         (self.apply(inputs.remove(0)), Kept::default())
     }
 
@@ -224,7 +225,7 @@ impl Rotate {
 }
 
 impl Op for Rotate {
-    fn forward(&self, mut inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         (self.apply(inputs.remove(0), false), Kept::default())
     }
 
@@ -242,7 +243,7 @@ pub(crate) fn entmax<const D: usize>(logits: Tensor<D>) -> Tensor<D> {
 struct Entmax;
 
 impl Op for Entmax {
-    fn forward(&self, mut inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         let logits = inputs.remove(0);
         let width = last(&logits);
         let weights = in_place(logits, |z| entmax_kernel::forward(z, width));

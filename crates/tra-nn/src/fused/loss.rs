@@ -25,6 +25,9 @@ pub use tra_kernels::loss::NOT_SCORED;
 /// Unless `logits` are [usable](super::usable), there is a target a row, and all are within the
 /// vocabulary.
 pub fn cross_entropy(logits: Tensor<2>, targets: Vec<u32>) -> Tensor<1> {
+    let [rows, vocab] = logits.dims();
+    let count = targets.len();
+    assert_eq!(count, rows, "{count} targets for logits of [{rows}, {vocab}]");
     let op = Arc::new(CrossEntropy { targets });
     Tensor::from_dispatch(Dispatch::fused_1(op, logits.into_dispatch()))
 }
@@ -35,7 +38,7 @@ struct CrossEntropy {
 }
 
 impl Op for CrossEntropy {
-    fn forward(&self, mut inputs: Vec<FlexTensor>) -> (FlexTensor, Kept) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
         let logits = inputs.remove(0);
         let vocab = logits.shape()[1];
         let mut loss = 0.0;
@@ -51,7 +54,9 @@ impl Op for CrossEntropy {
         grad: FlexTensor,
         _wanted: &[bool],
     ) -> Vec<Option<FlexTensor>> {
-        let factor = numbers(&grad).first().copied().unwrap_or(1.0);
+        let grad = numbers(&grad);
+        assert_eq!(grad.len(), 1, "a loss is one number, and so is its gradient");
+        let factor = grad[0];
         let gradient = in_place(kept.tensors.remove(0), |gradient| {
             gradient.par_chunks_mut(16_384).for_each(|x| x.iter_mut().for_each(|x| *x *= factor));
         });
