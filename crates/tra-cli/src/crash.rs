@@ -97,6 +97,7 @@ pub fn check_threads(from: &str, threads: usize) -> Result<()> {
 
 /// Refuses what the environment asks for, where that cannot work.
 pub fn check_environment() -> Result<()> {
+    tra_kernels::simd::Isa::from_environment()?;
     let asked = std::env::var("RAYON_NUM_THREADS").ok();
     match asked.and_then(|text| text.parse().ok()) {
         Some(threads) => check_threads("RAYON_NUM_THREADS", threads),

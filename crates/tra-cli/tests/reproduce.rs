@@ -331,3 +331,35 @@ limit = 300
     assert!(out.join("tokenizer.json").exists());
     assert_eq!(text(&ok(&arguments).stdout), printed);
 }
+
+/// One that diverged and one that is damaged: both are listed, and the table has the others.
+#[test]
+fn runs_that_fail_are_listed_and_the_others_are_in_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    std::fs::write(&file, TINY).unwrap();
+    let [file, out_name] = [&file, &out].map(|path| path.to_str().unwrap());
+    let arguments = ["reproduce", file, "--out", out_name, "--seeds", "1", "--tasks", "flip"];
+    ok(&arguments);
+    let diverged = out.join("flip-rope-qk-s1");
+    std::fs::write(diverged.join("failure.txt"), "training diverged: for a test\n").unwrap();
+    std::fs::remove_dir_all(diverged.join("checkpoints/step-00000030")).unwrap();
+    for step in ["28", "30"] {
+        let file = format!("flip-learned-s1/checkpoints/step-000000{step}/training.safetensors");
+        std::fs::write(out.join(file), "").unwrap();
+    }
+    for _ in 0..2 {
+        let output = command(&arguments).output().unwrap();
+        let (table, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("2 runs failed:"), "{error}");
+        let failed = |name: &str, why: &str| {
+            error.lines().rev().take(2).any(|line| line.contains(name) && line.contains(why))
+        };
+        assert!(
+            failed("flip-rope-qk-s1", "diverged") && failed("flip-learned-s1", "damaged"),
+            "{error}"
+        );
+        assert!(table.contains("tra") && !table.contains("rope-qk"), "{table}");
+    }
+}

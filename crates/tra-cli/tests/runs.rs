@@ -236,6 +236,15 @@ fn a_diverging_run_is_noted_and_tried_again_when_asked() {
 }
 
 #[test]
+fn an_instruction_set_that_is_not_there_is_named() {
+    let output = command(&["tasks"]).env("TRA_ISA", "foo").output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("TRA_ISA is \"foo\"; this machine has"), "{error}");
+    assert!(error.contains("portable") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
 fn a_page_is_made_without_what_cannot_be_shown() {
     let folder = tempfile::tempdir().unwrap();
     let (learned, other) = (folder.path().join("learned"), folder.path().join("other"));
