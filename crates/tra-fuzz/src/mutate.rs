@@ -232,12 +232,12 @@ mod tests {
         let sources: [&[u8]; 2] = [b"width = 12\n", b"\x08\0\0\0\0\0\0\0{}      "];
         let make = |seed| {
             let mut mutator = Mutator::new(seed, &["heads"]);
-            (0..1000).map(|_| mutator.next(&sources)).collect::<Vec<_>>()
+            (0..5000).map(|_| mutator.next(&sources)).collect::<Vec<_>>()
         };
         assert_eq!(make(1), make(1));
         assert_ne!(make(1), make(2));
         let distinct: std::collections::HashSet<_> = make(1).into_iter().collect();
-        assert!(distinct.len() > 700, "{}", distinct.len());
+        assert!(distinct.len() > 2500, "{}", distinct.len());
         let has = |part: &[u8]| distinct.iter().any(|i| i.windows(part.len()).any(|w| w == part));
         assert!(has(b"width = 18446744073709551615") && has(b"heads"));
         assert!(has(&[0xFF; 8]) && distinct.contains(&b""[..]));
