@@ -19,10 +19,10 @@
 //! far away from being forgotten; without it only the weights, and not the output, would be exact.
 //!
 //! **Gradients.** The backward pass reads the same keys. The weights left out sum to at most
-//! `2^-24` per row, so `dv` misses at most `2^-24 |g_i|` per row `i`; and `da_ij = p_ij (g_i . v_j
-//! - g_i . o_i)` misses terms of at most `p_ij |g_i| e w` whose sum over `j` is bounded by
-//! `2^-25 e |g_i| max_t |out_t|`, the size of the rounding of `g_i . v_j - g_i . o_i` itself. FoX's
-//! gates have sums of these as gradients, and so the same errors row by row.
+//! `2^-24` per row, so `dv` misses at most `2^-24 |g_i|` per row `i`; and
+//! `da_ij = p_ij (g_i . v_j - g_i . o_i)` misses terms of at most `p_ij |g_i| e w` whose sum over `j` is
+//! bounded by `2^-25 e |g_i| max_t |out_t|`, the size of the rounding of `g_i . v_j - g_i . o_i` itself.
+//! FoX's gates have sums of these as gradients, and so the same errors row by row.
 //!
 //! **The gradient of TRA's gate** is `sum_j da_ij c_ij`, in which a far key counts as often as keys are
 //! kept up to it. Where a backward pass may follow ([`Horizon::Rounding`]) the bound of the unread
