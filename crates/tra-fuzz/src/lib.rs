@@ -2,7 +2,7 @@
 //!
 //! `cargo fuzz` needs a nightly compiler and runs without end; this runs with the other tests. A
 //! target is a reader and a few small files ([`Target`]). It is given what was found before
-//! (`cases/TARGET/`), then the files as they are, then 10,000 of them changed at random ([`mutate`]).
+//! (`cases/TARGET/`), then the files as they are, then 10,000 of them changed at random ([`Mutator`]).
 //! For each:
 //!
 //! - nothing panics;

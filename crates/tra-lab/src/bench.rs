@@ -284,7 +284,7 @@ impl Op {
         let gate = if case.gate == Gate::Open { 30.0 } else { 0.0 };
         // FoX with gates at their initial value forgets by a half at every position.
         let fall = if case.gate == Gate::Open { 0.0 } else { std::f32::consts::LN_2 };
-        let row = (0..length).map(|j| -fall * (length - 1 - j) as f32);
+        let row = (0..length).map(|_| -fall);
         Ok(Self {
             attention,
             shape,
@@ -320,7 +320,8 @@ impl Op {
                 }
             },
             dropout: None,
-            horizon: Horizon::Rounding,
+            // As the layer asks for it: a pass without gradients may stop earlier.
+            horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },
             bounds: None,
             isa: Isa::best(),
         }

@@ -234,6 +234,12 @@ fn parameters(decoder: &Decoder) -> Vec<(usize, bool)> {
     collect.found
 }
 
+/// What the kernels do too: a memory that fades ends at 0, because denormal numbers are slow.
+fn without_denormals(x: Tensor<1>) -> Tensor<1> {
+    let tiny = x.clone().abs().lower_elem(f32::MIN_POSITIVE);
+    x.mask_fill(tiny, 0.0)
+}
+
 struct Update<'a> {
     betas: [f64; 2],
     decay: f64,
@@ -306,6 +312,7 @@ impl Update<'_> {
         let [m, v] = moments.clone();
         let m = m * beta1 + gradient.clone() * (1.0 - beta1);
         let v = v * beta2 + gradient.square() * (1.0 - beta2);
+        let [m, v] = [m, v].map(without_denormals);
         *moments = [m.clone(), v.clone()];
         let step = m * self.rate / (v.sqrt() / self.second + EPS);
         let shape = value.dims();
@@ -316,7 +323,7 @@ impl Update<'_> {
     fn muon(&self, value: Tensor<2>, momentum: &mut Tensor<1>, gradient: Tensor<1>) -> Tensor<2> {
         let follow = f64::from(muon::MOMENTUM);
         let gradient = gradient * (self.scale * (1.0 - follow));
-        let m = momentum.clone() * follow + gradient.clone();
+        let m = without_denormals(momentum.clone() * follow + gradient.clone());
         *momentum = m.clone();
         let [rows, columns] = value.dims();
         let x = (m * follow + gradient).reshape([rows, columns]);

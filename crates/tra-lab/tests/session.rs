@@ -154,7 +154,7 @@ fn a_checkpoint_without_checksum_or_settings_still_opens() {
         for path in checkpoint_files(folder.path(), name) {
             let mut file = TensorFile::read(&path).unwrap();
             file.metadata.remove("settings");
-            let views = file.tensors.iter().map(|(name, tensor)| (name, tensor));
+            let views = file.tensors.iter();
             let plain =
                 safetensors::serialize(views, Some(file.metadata.into_iter().collect())).unwrap();
             std::fs::write(path, plain).unwrap();

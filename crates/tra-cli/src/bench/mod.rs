@@ -108,9 +108,6 @@ struct Group {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    if let Err(message) = tra_kernels::simd::Isa::from_environment() {
-        bail!(message);
-    }
     let names = parse(&args.only, &["op", "train_step", "prefill", "decode"], |text| {
         Name::ALL.into_iter().find(|name| name.text() == text)
     })
