@@ -25,6 +25,27 @@ pub enum Error {
     /// A device this build or machine does not have.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Tensors that do not fit together.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+}
+
+/// Tensors of attention whose shapes do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "queries {queries:?}, keys {keys:?}, values {values:?} and gate {gate:?} do not fit together: they are \
+     [batch, heads, length, head_dim], keys and values alike and no fewer than queries, and the gate is \
+     [batch, heads, length] of the queries"
+)]
+pub struct ShapeError {
+    /// Shape of the queries.
+    pub queries: [usize; 4],
+    /// Shape of the keys.
+    pub keys: [usize; 4],
+    /// Shape of the values.
+    pub values: [usize; 4],
+    /// Shape of the gate.
+    pub gate: [usize; 3],
 }
 
 /// A model description that cannot be built.

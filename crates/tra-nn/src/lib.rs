@@ -49,7 +49,9 @@ pub use cache::{Cache, LayerCache};
 pub use config::{DecoderConfig, EMBEDDING_BOUND, Size};
 pub use decoder::Decoder;
 pub use dropout::DropoutPlacement;
-pub use error::{CheckpointError, ConfigError, DeviceError, Error, Mismatch, TokenError};
+pub use error::{
+    CheckpointError, ConfigError, DeviceError, Error, Mismatch, ShapeError, TokenError,
+};
 pub use generate::{Continuation, Generate};
 pub use init::WeightInit;
 pub use norm::RmsNorm;

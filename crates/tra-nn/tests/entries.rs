@@ -27,21 +27,20 @@ fn wrong_shapes_are_named() {
         let context = LayerPass::eval().context(0.0, DropoutPlacement::Logits);
         threshold_relative_attention(zeros(q), zeros(k), zeros(v), gate, context)
     };
-    assert_eq!(attend(right, right, right, [1, 2, 70]).dims(), right);
+    let gate = [1, 2, 70];
+    assert_eq!(attend(right, right, right, gate).unwrap().dims(), right);
     let narrow = [1, 2, 70, 16];
-    for plain in [false, true] {
-        let all = || {
-            let gate = [1, 2, 70];
-            says("values", &["[1, 2, 70, 16]", "values"], || attend(right, right, narrow, gate));
-            says("keys", &["[1, 2, 70, 16]"], || attend(right, narrow, narrow, gate));
-            says("queries", &["[1, 2, 70, 16]"], || attend(narrow, right, right, gate));
-            says("heads", &["[1, 1, 70, 32]"], || attend([1, 1, 70, 32], right, right, [1, 1, 70]));
-            says("few keys", &["[1, 2, 60, 32]"], || {
-                attend(right, [1, 2, 60, 32], [1, 2, 60, 32], gate)
-            });
-            says("gate", &["[1, 2, 1]", "gate"], || attend(right, right, right, [1, 2, 1]));
-        };
-        if plain { fused::plain(all) } else { all() }
+    for (what, q, k, v, gate) in [
+        ("values", right, right, narrow, gate),
+        ("keys and values", right, narrow, narrow, gate),
+        ("queries", narrow, right, right, gate),
+        ("heads", [1, 1, 70, 32], right, right, [1, 1, 70]),
+        ("fewer keys than queries", right, [1, 2, 60, 32], [1, 2, 60, 32], gate),
+        ("gate", right, right, right, [1, 2, 1]),
+    ] {
+        let error = attend(q, k, v, gate).expect_err(what);
+        assert_eq!((error.queries, error.keys, error.values, error.gate), (q, k, v, gate));
+        assert!(error.to_string().contains(&format!("{v:?}")), "{what}: {error}");
     }
     let layer = AttentionLayerConfig::<TraConfig>::new(16, 2).init(&device).unwrap();
     let x = Tensor::<3>::ones([1, 5, 12], &device);

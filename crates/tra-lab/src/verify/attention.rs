@@ -178,6 +178,7 @@ fn compute(
         gate.clone(),
         pass.context(0.0, DropoutPlacement::Logits),
     );
+    let Ok(out) = out else { unreachable!("all of them have one shape") };
     let gradients = (out.clone() * vectors("grad_out")).sum().backward();
     let gradient_of = |x: &Tensor<4>| {
         let values =

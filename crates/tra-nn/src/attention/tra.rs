@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
 use crate::dropout::DropoutPlacement;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, ShapeError};
 use crate::fused;
 use crate::init::WeightInit;
 use crate::ops::{count_kept, masked_softmax, scores, weighted_sum};
@@ -79,16 +79,22 @@ impl Attention for Tra {
 ///
 /// With a cache in `context`, all of them hold the new positions only.
 ///
-/// # Panics
-/// When the shapes do not fit together; the message names them, as Burn's operations do.
+/// # Errors
+/// When the shapes do not fit together. A layer, whose own projections make them, has no such case.
 pub fn threshold_relative_attention(
     q: Tensor<4>,
     k: Tensor<4>,
     v: Tensor<4>,
     gate: Tensor<3>,
     context: Context<'_>,
-) -> Tensor<4> {
-    attend([q, k, v], gate, context, Horizon::default(), 0.0)
+) -> Result<Tensor<4>, ShapeError> {
+    let [queries, keys, values] = [&q, &k, &v].map(Tensor::dims);
+    let gate_shape = gate.dims();
+    let fits = fused::shapes_fit(queries, keys, values) && gate_shape == queries[..3];
+    match fits {
+        true => Ok(attend([q, k, v], gate, context, Horizon::default(), 0.0)),
+        false => Err(ShapeError { queries, keys, values, gate: gate_shape }),
+    }
 }
 
 fn attend(

@@ -40,13 +40,18 @@ pub(crate) fn threshold_relative(
 /// Refuses what does not fit together before a kernel sees it, as Burn's own operations do.
 ///
 /// # Panics
-/// Unless keys and values have one shape, which differs from that of the queries in the length alone,
-/// and there are no fewer of them.
+/// Unless they [fit](shapes_fit).
 pub(crate) fn check_shapes(q: &Tensor<4>, k: &Tensor<4>, v: &Tensor<4>) {
     let [of_q, of_k, of_v] = [q, k, v].map(Tensor::dims);
-    let [batch, heads, queries, dim] = of_q;
-    let fits = of_k == of_v && of_k == [batch, heads, of_k[2], dim] && queries <= of_k[2];
+    let fits = shapes_fit(of_q, of_k, of_v);
     assert!(fits, "queries {of_q:?}, keys {of_k:?} and values {of_v:?} do not fit together");
+}
+
+/// Whether keys and values have one shape, which differs from that of the queries in the length alone, and there
+/// are no fewer of them.
+pub(crate) fn shapes_fit(q: [usize; 4], k: [usize; 4], v: [usize; 4]) -> bool {
+    let [batch, heads, queries, dim] = q;
+    k == v && k == [batch, heads, k[2], dim] && queries <= k[2]
 }
 
 /// What dense attention adds to a score.

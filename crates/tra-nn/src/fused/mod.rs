@@ -26,7 +26,9 @@ use std::cell::Cell;
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
 
-pub(crate) use attention::{DenseBias, Kernel, bounds_of, check_shapes, dense, threshold_relative};
+pub(crate) use attention::{
+    DenseBias, Kernel, bounds_of, check_shapes, dense, shapes_fit, threshold_relative,
+};
 pub(crate) use layers::{drop, entmax, linear, normalise, rotate, swiglu};
 pub use loss::{NOT_SCORED, cross_entropy};
 pub use tra_kernels::adamw::Step as AdamWStep;
