@@ -3,8 +3,12 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Output};
+
+use common::text;
 
 /// More than any machine has.
 const HUGE: &str = "1000000000000";
@@ -19,10 +23,6 @@ fn tra(folder: &Path, arguments: &[&str]) -> Output {
         .env("RAYON_NUM_THREADS", "2")
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// The one line with which something is refused.
@@ -222,28 +222,11 @@ fn threads_that_cannot_be_started_are_refused() {
     assert!(text(&output.stderr).contains("RAYON_NUM_THREADS 100000"));
 }
 
-const TINY: [&str; 14] = [
-    "--steps",
-    "2",
-    "--layers",
-    "1",
-    "--width",
-    "8",
-    "--heads",
-    "2",
-    "--length",
-    "4..12",
-    "--batch",
-    "2",
-    "--eval-sequences",
-    "2",
-];
-
 /// What asks of a model that is there more than the machine has.
 #[test]
 fn tests_and_pictures_have_sizes_too() {
     let folder = tempfile::tempdir().unwrap();
-    let made = tra(folder.path(), &train(&TINY));
+    let made = tra(folder.path(), &train(&[&common::TINY[..], &["--steps", "2"]].concat()));
     assert!(made.status.success(), "{}", text(&made.stderr));
     let huge = "999999999998";
     check(

@@ -1,5 +1,7 @@
 //! Changes files at random, the same way every time.
 
+use tra_kernels::random::Stream;
+
 /// Numbers at the edges of what fields hold.
 const EDGES: [u64; 14] = [
     0,
@@ -43,14 +45,15 @@ const LARGEST: usize = 1 << 18;
 
 /// Makes inputs out of others.
 pub struct Mutator<'a> {
-    state: u64,
+    stream: Stream,
+    drawn: u64,
     words: &'a [&'a str],
 }
 
 impl<'a> Mutator<'a> {
     /// The same seed makes the same inputs.
     pub fn new(seed: u64, words: &'a [&'a str]) -> Self {
-        Self { state: seed, words }
+        Self { stream: Stream::new(seed), drawn: 0, words }
     }
 
     /// One of `sources`, changed in a few places.
@@ -213,13 +216,9 @@ impl<'a> Mutator<'a> {
         (self.draw() % end as u64) as usize
     }
 
-    /// SplitMix64.
     fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.drawn += 1;
+        self.stream.bits(self.drawn)
     }
 }
 
