@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use crate::show;
+use crate::terminal;
 
 /// What the program ends with after a panic, a bug of ours; any other error ends with 2.
 const BUG: i32 = 101;
@@ -70,7 +70,7 @@ fn end(message: &str, code: i32) -> ! {
             let mut out = std::io::stdout();
             let _ = writeln!(out, "{}", json!({ "error": message })).and_then(|()| out.flush());
         }
-        false => show::say(&format!("error: {message}")),
+        false => terminal::say(&format!("error: {message}")),
     }
     exit(code)
 }

@@ -13,7 +13,7 @@ use tra_disk::AtomicFile;
 use tra_fetch::{Observer, Request};
 use tra_text::{Corpus, Part, TextError, Tokenizer, default_cache, source};
 
-use crate::show;
+use crate::terminal;
 
 /// Fetch data sets, tokenise text, learn a tokenizer
 #[derive(clap::Args)]
@@ -93,7 +93,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 struct Download {
-    bar: show::Bytes,
+    bar: terminal::Bytes,
     name: String,
     bytes: u64,
 }
@@ -113,18 +113,18 @@ impl Observer for Download {
 
     fn finished(&mut self) {
         self.bar.finish();
-        eprintln!("{}: {}, checked", self.name, show::bytes(self.bytes));
+        eprintln!("{}: {}, checked", self.name, terminal::bytes(self.bytes));
     }
 }
 
 fn get(args: GetArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
     let mut download =
-        Download { bar: show::Bytes::new("downloading"), name: String::new(), bytes: 0 };
+        Download { bar: terminal::Bytes::new("downloading"), name: String::new(), bytes: 0 };
     let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
     download.bar.finish();
     for file in files? {
-        show::print(&format!("{}\n", file.display()))?;
+        terminal::print(&format!("{}\n", file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,8 +132,8 @@ fn get(args: GetArgs) -> Result<ExitCode> {
 fn tokens(args: TokensArgs) -> Result<ExitCode> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
     let corpus = Corpus::find(&args.text, Part::Train)?;
-    let mut bar = show::Bytes::new("tokenising");
-    let name = show::file_name(&args.text);
+    let mut bar = terminal::Bytes::new("tokenising");
+    let name = terminal::file_name(&args.text);
     let (begin, cache) = (Instant::now(), default_cache()?);
     let tokens = corpus.tokens(&tokenizer, &cache, &mut |done| bar.show(&name, done.read, done.of));
     bar.finish();
@@ -144,16 +144,16 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
             "files": corpus.files(), "tokenizer": args.tokenizer, "vocab": tokenizer.vocab(),
             "tokens": tokens.len(), "bytes": tokens.text_bytes(), "cache": cache,
         });
-        show::print(&format!("{about:#}\n"))?;
+        terminal::print(&format!("{about:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let (count, bytes) = (tokens.len() as u64, tokens.text_bytes());
-    show::print(&format!(
+    terminal::print(&format!(
         "{}: {} file(s), {} of text, {} tokens of {} ({:.2} bytes a token)\n{seconds:.1} s; kept in {}\n",
         args.text.display(),
         corpus.files().len(),
-        show::bytes(bytes),
-        show::thousands(count),
+        terminal::bytes(bytes),
+        terminal::thousands(count),
         tokenizer.name(),
         bytes as f64 / count as f64,
         cache.display()
@@ -194,9 +194,11 @@ fn part_of(line: &str) -> usize {
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
     let vocab = learn_tokenizer(&args.text, args.vocab, &args.out)?;
     let out = args.out.display();
-    show::print(&format!("{out}: {} tokens\n", show::thousands(vocab as u64)))?;
+    terminal::print(&format!("{out}: {} tokens\n", terminal::thousands(vocab as u64)))?;
     if vocab < args.vocab {
-        show::warn(format!("the text has no more pairs that occur twice: {vocab} tokens it is"));
+        terminal::warn(format!(
+            "the text has no more pairs that occur twice: {vocab} tokens it is"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -216,7 +218,7 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
     // may learn the same one.
     let unwritable = || format!("cannot write {out}");
     let mut file = AtomicFile::create(to).with_context(unwritable)?;
-    let spinner = show::spinner(format!("learning from {}", show::file_name(text)));
+    let spinner = terminal::spinner(format!("learning from {}", terminal::file_name(text)));
     // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
     // text may be larger than memory.
     let (sender, receiver) = sync_channel::<String>(1 << 10);

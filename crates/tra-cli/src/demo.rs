@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
-use tra_lab::eval::{Question, evaluate};
+use tra_lab::eval::{EvalSpec, evaluate};
 use tra_lab::gather::Shown;
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
 use tra_lab::sweep::{Done, SweepConfig};
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::{show, sweep};
+use crate::{sweep, terminal};
 
 /// What is trained: the smallest setting in which TRA is always fully right and RoPE has every
 /// chance on the lengths it was trained on.
@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let (done, _lock) = sweep::one(cell, &number, &device, &interrupted)?;
         sweep::say(cell, &number, done);
         let stopped = || {
-            show::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
+            terminal::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
             Ok(ExitCode::from(STOPPED))
         };
         if done == Done::Interrupted {
@@ -63,17 +63,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         let run = RunDir::open(&cell.path)?;
         let task = cell.config.task.build()?;
-        let (step, decoder) = run.newest_model(&device, show::warn)?;
+        let (step, decoder) = run.newest_model(&device, terminal::warn)?;
         let trained = cell.config.train_lengths().to;
         let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
         let far = FAR.map(|(times, sequences)| ("iid", times * trained, sequences));
         let mut results = Vec::new();
         for (split, length, sequences) in near.into_iter().chain(far) {
-            let spinner = show::spinner(format!("{number} testing {split} at length {length}"));
+            let spinner = terminal::spinner(format!("{number} testing {split} at length {length}"));
             let lengths = Lengths { from: length, to: length };
             let seed = cell.config.seed;
-            let question = Question { split: split.into(), lengths, sequences, seed };
-            let result = evaluate(&decoder, task.as_ref(), &question, &interrupted, |_| {});
+            let spec = EvalSpec { split: split.into(), lengths, sequences, seed };
+            let result = evaluate(&decoder, task.as_ref(), &spec, &interrupted, |_| {});
             spinner.finish_and_clear();
             let Some(result) = result? else { return stopped() };
             results.push(result);
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         rows.push((cell, results));
     }
     let trained = cells[0].config.length.map_or(0, |length| length.to);
-    show::print(&format!(
+    terminal::print(&format!(
         "flip-flop, trained on {trained} tokens; share of sequences with every read right:\n\n{}\n",
         sweep::grid_table(&rows)
     ))?;
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let paths: Vec<&PathBuf> = cells.iter().map(|cell| &cell.path).collect();
     let shown = Shown { split: "iid".into(), ..Shown::default() };
     crate::report::write("Flip-flop: TRA and RoPE", &paths, Some(&shown), &out)?;
-    show::print(&format!("open {} to look at it\n", out.display()))?;
+    terminal::print(&format!("open {} to look at it\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

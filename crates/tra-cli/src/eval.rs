@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
-use tra_lab::eval::{Question, check, evaluate};
+use tra_lab::eval::{EvalSpec, check, evaluate};
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
 use tra_tasks::Measure;
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::show;
+use crate::terminal;
 
 /// Test a trained model, at any length
 ///
@@ -62,19 +62,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let run = RunDir::open(&args.run)?;
     let config = run.config()?;
-    let task = show::open_task(&config)?;
+    let task = terminal::open_task(&config)?;
     let wanted = if args.best { Some(run.best_step()?) } else { args.checkpoint };
     let (step, decoder) = match wanted {
         Some(step) => (step, run.model(step, &device)?),
-        None => run.newest_model(&device, show::warn)?,
+        None => run.newest_model(&device, terminal::warn)?,
     };
     run.check_data_at(step, task.as_ref(), &decoder)?;
     let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
-    let mut questions = Vec::new();
+    let mut specs = Vec::new();
     for split in splits {
         let own = config.split_lengths(&split)?;
         let lengths = if args.lengths.is_empty() { vec![own] } else { args.lengths.clone() };
-        questions.extend(lengths.into_iter().map(|lengths| Question {
+        specs.extend(lengths.into_iter().map(|lengths| EvalSpec {
             split: split.clone(),
             lengths,
             sequences: args.sequences,
@@ -82,17 +82,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }));
     }
     // All of them before the first, which may take long.
-    for question in &questions {
-        check(&decoder, task.as_ref(), question)?;
+    for spec in &specs {
+        check(&decoder, task.as_ref(), spec)?;
     }
     let interrupted = on_interrupt(Some("with what is tested so far"))?;
     let begin = Instant::now();
     let mut results = Vec::new();
-    for question in &questions {
-        let of = format!("{} at {}", question.split, question.lengths);
-        let spinner = show::spinner(of.clone());
-        let result = evaluate(&decoder, task.as_ref(), question, &interrupted, |done| {
-            spinner.set_message(format!("{of}: {done}/{}", question.sequences));
+    for spec in &specs {
+        let of = format!("{} at {}", spec.split, spec.lengths);
+        let spinner = terminal::spinner(of.clone());
+        let result = evaluate(&decoder, task.as_ref(), spec, &interrupted, |done| {
+            spinner.set_message(format!("{of}: {done}/{}", spec.sequences));
         });
         spinner.finish_and_clear();
         // What was found before an error or an interrupt is printed and kept all the same.
@@ -108,10 +108,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     let peak =
-        tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", show::bytes(peak)));
-    let seconds = show::duration(begin.elapsed().as_secs_f64());
-    show::say(&format!("took {seconds}{}", peak.unwrap_or_default()));
-    let stopped = results.len() < questions.len();
+        tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", terminal::bytes(peak)));
+    let seconds = terminal::duration(begin.elapsed().as_secs_f64());
+    terminal::say(&format!("took {seconds}{}", peak.unwrap_or_default()));
+    let stopped = results.len() < specs.len();
     let kept = tell(&run, Evaluation { step, results }, config.task.measure(), args.json)?;
     Ok(if stopped { ExitCode::from(STOPPED) } else { kept })
 }
@@ -119,7 +119,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn tell(run: &RunDir, evaluation: Evaluation, measure: Measure, json: bool) -> Result<ExitCode> {
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(&evaluation)?),
-        false => show::results_table(&evaluation.results, measure),
+        false => terminal::results_table(&evaluation.results, measure),
     };
-    show::print_and_keep(&text, || run.add_evaluation(&evaluation))
+    terminal::print_and_keep(&text, || run.add_evaluation(&evaluation))
 }

@@ -13,7 +13,7 @@ use tra_nn::{Generate, Sampling};
 use tra_text::{TextStream, Tokenizer};
 
 use crate::model::ModelArgs;
-use crate::show;
+use crate::terminal;
 
 /// Let a language model go on with a text
 ///
@@ -101,24 +101,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let echo = |prompt: &str| if args.no_echo { String::new() } else { prompt.to_string() };
     let done: Vec<Done> = if streaming {
         let prompt = &prompts[0];
-        let spinner = show::spinner("reading the prompt".into());
+        let spinner = terminal::spinner("reading the prompt".into());
         let mut begun = false;
         let done = go_on(&model, prompt, options(0), &stops, &mut |text| {
             if !std::mem::replace(&mut begun, true) {
                 spinner.finish_and_clear();
-                show::print(&echo(prompt))?;
+                terminal::print(&echo(prompt))?;
             }
-            show::print(text)
+            terminal::print(text)
         });
         spinner.finish_and_clear();
         let done = done?;
         if !begun {
-            show::print(&echo(prompt))?;
+            terminal::print(&echo(prompt))?;
         }
-        show::print("\n")?;
+        terminal::print("\n")?;
         vec![done]
     } else {
-        let spinner = show::spinner(format!("{} prompts", prompts.len()));
+        let spinner = terminal::spinner(format!("{} prompts", prompts.len()));
         let all: Result<Vec<Done>> = prompts
             .par_iter()
             .enumerate()
@@ -135,16 +135,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
             })
         });
         let all: Vec<_> = all.collect();
-        show::print(&format!("{:#}\n", json!({ "step": model.step, "continuations": all })))?;
+        terminal::print(&format!("{:#}\n", json!({ "step": model.step, "continuations": all })))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !streaming {
         for (number, one) in done.iter().enumerate() {
             let rule = if number > 0 { "---\n" } else { "" };
-            show::print(&format!("{rule}{}{}\n", echo(&one.prompt), one.text))?;
+            terminal::print(&format!("{rule}{}{}\n", echo(&one.prompt), one.text))?;
         }
     }
-    show::say(&pace(&done));
+    terminal::say(&pace(&done));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -163,7 +163,7 @@ fn prompts(args: &Args) -> Result<Vec<String>> {
     let mut prompts = Vec::new();
     let stdin = || -> Result<String> {
         if std::io::stdin().is_terminal() {
-            show::say("reading the prompt from the terminal; end it with Ctrl-D");
+            terminal::say("reading the prompt from the terminal; end it with Ctrl-D");
         }
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;

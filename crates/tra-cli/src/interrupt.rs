@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-use crate::show;
+use crate::terminal;
 
 /// What the program ends with when it was interrupted.
 pub const STOPPED: u8 = 130;
@@ -23,7 +23,7 @@ pub fn on_interrupt(doing: Option<&'static str>) -> Result<Arc<AtomicBool>> {
         }
         flag.store(true, Ordering::SeqCst);
         if let Some(doing) = doing {
-            show::say(&format!("finishing {doing}; Ctrl-C again stops at once"));
+            terminal::say(&format!("finishing {doing}; Ctrl-C again stops at once"));
         }
     })?;
     Ok(interrupted)

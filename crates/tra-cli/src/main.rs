@@ -13,9 +13,9 @@ mod model;
 mod perplexity;
 mod report;
 mod reproduce;
-mod show;
 mod sweep;
 mod tasks;
+mod terminal;
 mod train;
 mod verify;
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     crash::set_hook();
     let command = Cli::parse().command;
     if let Err(error) = crash::check_environment() {
-        show::say(&format!("error: {error}"));
+        terminal::say(&format!("error: {error}"));
         return ExitCode::from(2);
     }
     let outcome = match command {
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Command::BenchWorker => bench::worker(),
     };
     outcome.unwrap_or_else(|error| {
-        show::say(&format!("error: {error:#}"));
+        terminal::say(&format!("error: {error:#}"));
         ExitCode::from(2)
     })
 }

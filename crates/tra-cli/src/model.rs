@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tra_lab::language::{LanguageModel, Which};
+use tra_lab::language::{CheckpointSelector, LanguageModel};
 
-use crate::show;
+use crate::terminal;
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
@@ -33,12 +33,12 @@ pub struct ModelArgs {
 impl ModelArgs {
     pub fn open(&self) -> Result<LanguageModel> {
         let device = tra_nn::device::by_name(&self.device)?;
-        let which = match (self.best, self.checkpoint) {
-            (true, _) => Which::Best,
-            (_, Some(step)) => Which::Step(step),
-            _ => Which::Newest,
+        let selector = match (self.best, self.checkpoint) {
+            (true, _) => CheckpointSelector::Best,
+            (_, Some(step)) => CheckpointSelector::Step(step),
+            _ => CheckpointSelector::Newest,
         };
         let tokenizer = self.tokenizer.as_deref();
-        Ok(LanguageModel::open(&self.model, which, tokenizer, &device, show::warn)?)
+        Ok(LanguageModel::open(&self.model, selector, tokenizer, &device, terminal::warn)?)
     }
 }

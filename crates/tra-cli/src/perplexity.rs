@@ -10,7 +10,7 @@ use tra_lab::records::{Perplexity, Protocol};
 use tra_text::{Corpus, Part, default_cache};
 
 use crate::model::ModelArgs;
-use crate::show;
+use crate::terminal;
 
 /// Perplexity of a text at any window
 ///
@@ -75,10 +75,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         false => table(&found),
     };
     let Some(run) = &model.run else {
-        show::print(&text)?;
+        terminal::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let kept = show::print_and_keep(&text, || run.add_perplexity(&found))?;
+    let kept = terminal::print_and_keep(&text, || run.add_perplexity(&found))?;
     crate::report::write_for(run);
     Ok(kept)
 }
@@ -91,8 +91,8 @@ pub fn measure(
     limit: Option<usize>,
 ) -> Result<Perplexity> {
     let corpus = Corpus::find(text, Part::Test)?;
-    let mut bar = show::Bytes::new("tokenising");
-    let name = show::file_name(text);
+    let mut bar = terminal::Bytes::new("tokenising");
+    let name = terminal::file_name(text);
     let tokens = corpus.tokens(&model.tokenizer, &default_cache()?, &mut |done| {
         bar.show(&name, done.read, done.of);
     });
@@ -105,8 +105,10 @@ pub fn measure(
     let scored = count as u64 - 1;
     let longest = all.iter().map(|windows| windows.window).max().unwrap_or(0);
     if longest as u64 > scored {
-        let scored = show::thousands(scored);
-        show::warn(format!("{name} has {scored} tokens to score: longer windows read all of it"));
+        let scored = terminal::thousands(scored);
+        terminal::warn(format!(
+            "{name} has {scored} tokens to score: longer windows read all of it"
+        ));
     }
     // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
     let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
@@ -121,7 +123,7 @@ pub fn measure(
     let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
     for &windows in all {
         let of = format!("{} at {}", windows.protocol.name(), windows.window);
-        let mut progress = show::Counting::new(of, scored);
+        let mut progress = terminal::Counting::new(of, scored);
         let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64))?;
         progress.finish();
         let mut result = summarise(&losses, windows, bytes);
@@ -138,7 +140,7 @@ pub fn measure(
 }
 
 fn table(found: &Perplexity) -> String {
-    let (tokens, bytes) = (show::thousands(found.tokens), show::bytes(found.bytes));
+    let (tokens, bytes) = (terminal::thousands(found.tokens), terminal::bytes(found.bytes));
     let mut text = format!("{}: {tokens} tokens scored, {bytes}\n", found.text);
     text += &format!(
         "{:<9} {:>6} {:>6} {:>10} {:>17} {:>15} {:>9}\n",

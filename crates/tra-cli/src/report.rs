@@ -9,7 +9,7 @@ use tra_lab::gather::{Shown, gather};
 use tra_lab::report::html;
 use tra_lab::run_dir::RunDir;
 
-use crate::show;
+use crate::terminal;
 
 /// Make a page with plots, tables and attention pictures
 ///
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let shown = (!args.no_pictures).then_some(Shown { split, index, length });
     let out = args.out.unwrap_or_else(|| args.runs[0].join("report.html"));
     write(&args.title, &args.runs, shown.as_ref(), &out)?;
-    show::print(&format!("{}\n", out.display()))?;
+    terminal::print(&format!("{}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,7 +74,7 @@ pub fn write(
     let commands =
         commands.chain([format!("tra report {} --out {}", names.join(" "), out.display())]);
     let device = tra_nn::device::by_name("flex")?;
-    let report = gather(title, runs, shown, commands.collect(), &device, show::warn)?;
+    let report = gather(title, runs, shown, commands.collect(), &device, terminal::warn)?;
     save(out, &html(&report))
 }
 
@@ -86,7 +86,7 @@ pub fn write_for(run: &RunDir) {
         write(&title(config), &[run.path()], Some(&Shown::default()), &run.report_path())
     });
     if let Err(error) = written {
-        show::warn(format!("no page for {}: {error:#}", run.name()));
+        terminal::warn(format!("no page for {}: {error:#}", run.name()));
     }
 }
 

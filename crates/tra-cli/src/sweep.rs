@@ -15,7 +15,7 @@ use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
 use tra_tasks::Measure;
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::show::{self, Progress};
+use crate::terminal::{self, Progress};
 
 /// Mechanisms side by side in a table that fits 80 columns.
 const MECHANISMS: usize = 3;
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mine: Vec<&Cell> = all.iter().skip(shard.index).step_by(shard.of).collect();
     if args.list {
         let names = mine.iter().map(|cell| format!("{}\n", cell.path.display()));
-        show::print(&names.collect::<String>())?;
+        terminal::print(&names.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = on_interrupt(Some("the step at hand and saving"))?;
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         };
         say(cell, &number, done);
         if done == Done::Interrupted {
-            show::say(&format!("stopped; go on with: tra sweep {}", args.config.display()));
+            terminal::say(&format!("stopped; go on with: tra sweep {}", args.config.display()));
             return Ok(ExitCode::from(STOPPED));
         }
     }
@@ -89,8 +89,8 @@ impl Failures {
     }
 
     fn add(&mut self, cell: &Cell, cause: &str) {
-        let text = format!("{} failed: {cause}", show::file_name(&cell.path));
-        show::warn(text.clone());
+        let text = format!("{} failed: {cause}", terminal::file_name(&cell.path));
+        terminal::warn(text.clone());
         self.0.push(text);
     }
 
@@ -99,8 +99,8 @@ impl Failures {
         if self.0.is_empty() {
             return ExitCode::SUCCESS;
         }
-        show::say(&format!("{} failed:", plural(self.0.len(), "run")));
-        self.0.iter().for_each(|text| show::say(&format!("  {text}")));
+        terminal::say(&format!("{} failed:", plural(self.0.len(), "run")));
+        self.0.iter().for_each(|text| terminal::say(&format!("  {text}")));
         ExitCode::FAILURE
     }
 
@@ -116,7 +116,7 @@ pub fn one(
     device: &tra_nn::device::Device,
     interrupted: &AtomicBool,
 ) -> Result<(Done, Option<Lock>)> {
-    let name = show::file_name(&cell.path);
+    let name = terminal::file_name(&cell.path);
     let mut progress = Progress::labelled(format!("{number} {name}"), &cell.config);
     let done = run_cell(cell, device, interrupted, &mut progress);
     progress.finish();
@@ -125,10 +125,10 @@ pub fn one(
 
 /// Says why nothing was done about a run.
 pub fn say(cell: &Cell, number: &str, done: Done) {
-    let name = show::file_name(&cell.path);
+    let name = terminal::file_name(&cell.path);
     match done {
-        Done::Before => show::say(&format!("{number} {name}: done before")),
-        Done::Elsewhere => show::say(&format!("{number} {name}: another process is at it")),
+        Done::Before => terminal::say(&format!("{number} {name}: done before")),
+        Done::Elsewhere => terminal::say(&format!("{number} {name}: another process is at it")),
         Done::Now | Done::Interrupted => {}
     }
 }
@@ -151,11 +151,11 @@ fn finish(sweep: &SweepConfig, all: &[Cell], failures: Failures) -> Result<ExitC
         }
     }
     if !rows.is_empty() {
-        show::print(&grid_table(&rows))?;
+        terminal::print(&grid_table(&rows))?;
         let paths: Vec<&PathBuf> = all.iter().map(|cell| &cell.path).collect();
         let out = sweep.out.join("report.html");
         crate::report::write("Sweep", &paths, Some(&Shown::default()), &out)?;
-        show::print(&format!("{}\n", out.display()))?;
+        terminal::print(&format!("{}\n", out.display()))?;
     }
     Ok(failures.tell())
 }
@@ -212,7 +212,7 @@ fn mean_and_deviation(values: &[f64], measure: Measure) -> String {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let (scale, shown) = match measure {
-        Measure::ExactMatch => (100.0, show::percent(mean)),
+        Measure::ExactMatch => (100.0, terminal::percent(mean)),
         Measure::Perplexity => (1.0, format!("{mean:.2}")),
     };
     match values.len() {

@@ -8,7 +8,7 @@ use tra_lab::budget;
 use tra_lab::config::{Lengths, RunConfig};
 use tra_tasks::{NAMES, TaskConfig, check_lengths, draw};
 
-use crate::show;
+use crate::terminal;
 
 /// List the tasks and their splits
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
             })).collect::<Vec<_>>(),
         }));
     }
-    show::print(&if args.json { format!("{:#}\n", json!({ "tasks": all })) } else { text })?;
+    terminal::print(&if args.json { format!("{:#}\n", json!({ "tasks": all })) } else { text })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,7 +91,7 @@ pub fn sample(args: SampleArgs) -> Result<ExitCode> {
     check_lengths(task.as_ref(), (lengths.from, lengths.to))?;
     budget::sample(task.as_ref(), lengths).check()?;
     if args.json {
-        show::print("{\"samples\":[")?;
+        terminal::print("{\"samples\":[")?;
     }
     // One at a time: there may be more than memory holds.
     for index in 0..args.count {
@@ -100,17 +100,17 @@ pub fn sample(args: SampleArgs) -> Result<ExitCode> {
         if args.json {
             let comma = if index > 0 { "," } else { "" };
             let sample = json!({ "tokens": sample.tokens, "scored": sample.scored });
-            show::print(&format!("{comma}{sample}"))?;
+            terminal::print(&format!("{comma}{sample}"))?;
             continue;
         }
         let tokens = sample.tokens.iter().zip(&sample.scored).map(|(token, scored)| {
             let name = task.token_name(*token);
             if *scored { format!("[{name}]") } else { name }
         });
-        show::print(&format!("{}\n", tokens.collect::<Vec<_>>().join(" ")))?;
+        terminal::print(&format!("{}\n", tokens.collect::<Vec<_>>().join(" ")))?;
     }
     if args.json {
-        show::print("]}\n")?;
+        terminal::print("]}\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }

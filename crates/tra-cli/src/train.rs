@@ -13,7 +13,7 @@ use tra_nn::device::Device;
 use tra_tasks::text::OpenText;
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::show::{self, Progress};
+use crate::terminal::{self, Progress};
 
 /// Train a decoder on a task
 ///
@@ -213,32 +213,32 @@ impl Settings {
 /// What a run would cost.
 fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
     let count = 3;
-    let spinner = show::spinner(format!("step 1 of {count}"));
+    let spinner = terminal::spinner(format!("step 1 of {count}"));
     let told =
         |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
     let forecast = train::forecast(config, device, count, told);
     spinner.finish_and_clear();
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;
-    let mut lines = vec![("parameters", show::thousands(parameters as u64))];
-    let state = show::bytes(state_bytes);
+    let mut lines = vec![("parameters", terminal::thousands(parameters as u64))];
+    let state = terminal::bytes(state_bytes);
     lines.push(("memory", format!("{state} for weights, gradients and the optimizer's memory")));
     if let Some(peak) = tra_kernels::memory::peak() {
-        lines.push(("", format!("{} at the peak of {count} steps", show::bytes(peak))));
+        lines.push(("", format!("{} at the peak of {count} steps", terminal::bytes(peak))));
     }
     let tokens = tokens_a_step.saturating_mul(config.steps);
-    let a_step = show::thousands(tokens_a_step);
-    let all = show::thousands(tokens);
+    let a_step = terminal::thousands(tokens_a_step);
+    let all = terminal::thousands(tokens);
     lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
     if let Some(text) = text {
         let (train, valid) = (text.train_tokens() as u64, text.valid_tokens() as u64);
         let passes = tokens as f64 / train.max(1) as f64;
-        let train = show::thousands(train);
+        let train = terminal::thousands(train);
         lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
-        lines.push(("held out", format!("{} tokens", show::thousands(valid))));
+        lines.push(("held out", format!("{} tokens", terminal::thousands(valid))));
     }
     let rate = tokens_a_step as f64 / seconds_a_step;
     lines.push(("speed", format!("{seconds_a_step:.2} s a step, {rate:.0} tokens/s")));
-    let whole = show::duration(seconds_a_step * config.steps as f64);
+    let whole = terminal::duration(seconds_a_step * config.steps as f64);
     lines.push(("time", format!("about {whole} for {} steps, tests aside", config.steps)));
     Ok(lines.iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect())
 }
@@ -249,8 +249,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let overrides = args.settings.overrides();
     if args.dry_run {
         let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
-        let text = show::open_text(&config)?;
-        show::print(&forecast(&config, text.as_ref(), &device)?)?;
+        let text = terminal::open_text(&config)?;
+        terminal::print(&forecast(&config, text.as_ref(), &device)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut session = match (&args.resume, &args.out) {
@@ -258,21 +258,21 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let run = RunDir::open(path)?;
             let lock = RunDir::lock(path)?;
             let config = run.changed_config(overrides, &args.settings.set)?;
-            let task = show::open_task(&config)?;
-            Session::resume(run, lock, config, task, &device, show::warn)?
+            let task = terminal::open_task(&config)?;
+            Session::resume(run, lock, config, task, &device, terminal::warn)?
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
             // Before the folder is made: what cannot begin leaves nothing behind.
             RunDir::check_unused(path)?;
-            let task = show::open_task(&config)?;
+            let task = terminal::open_task(&config)?;
             config.check_runnable(task.as_ref())?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
     };
     if let Some(end) = session.ended() {
-        show::print(&nothing_left(&end, session.step()))?;
+        terminal::print(&nothing_left(&end, session.step()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = on_interrupt(Some("the step at hand and saving"))?;
@@ -297,20 +297,22 @@ fn finish(session: &Session, outcome: &Outcome) -> Result<ExitCode> {
     let (step, place) = (outcome.position.step, run.path().display());
     crate::report::write_for(run);
     if let Some(evaluation) = &outcome.evaluation {
-        show::print(&show::results_table(&evaluation.results, config.task.measure()))?;
+        terminal::print(&terminal::results_table(&evaluation.results, config.task.measure()))?;
     }
     match outcome.end {
         End::Interrupted => {
             let of = config.steps;
-            show::say(&format!(
+            terminal::say(&format!(
                 "stopped at step {step} of {of}; go on with: tra train --resume {place}"
             ));
             return Ok(ExitCode::from(STOPPED));
         }
-        End::Perfect => show::print(&format!("every split fully right; stopped at step {step}\n"))?,
+        End::Perfect => {
+            terminal::print(&format!("every split fully right; stopped at step {step}\n"))?
+        }
         End::Finished => {}
     }
-    show::print(&format!(
+    terminal::print(&format!(
         "{step} steps, {:.0} tokens/s, {:.1}% of the time outside compute; run in {place}\n",
         outcome.pace.tokens_per_second(),
         100.0 * outcome.pace.share_outside(),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 use tra_lab::verify::{Check, Tolerance, Verdict, VerifyError, verify};
 
-use crate::show;
+use crate::terminal;
 
 /// Prove that a model recorded elsewhere is the same model here
 ///
@@ -55,13 +55,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let tolerance = Tolerance { atol: args.atol, rtol: args.rtol };
     let mut outcomes = Vec::new();
     for path in &args.files {
-        let spinner = show::spinner(format!("verifying {}", path.display()));
+        let spinner = terminal::spinner(format!("verifying {}", path.display()));
         let outcome = verify(path, tolerance, &device);
         spinner.finish_and_clear();
         if !args.json {
             match &outcome {
-                Ok(verdict) => show::print(&table(verdict))?,
-                Err(error) => show::say(&format!("error: {error}")),
+                Ok(verdict) => terminal::print(&table(verdict))?,
+                Err(error) => terminal::say(&format!("error: {error}")),
             }
         }
         outcomes.push((path, outcome));
@@ -74,10 +74,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let agree = outcomes.len() - unreadable - differ;
     if args.json {
         let files: Vec<_> = outcomes.iter().map(|(path, outcome)| object(path, outcome)).collect();
-        show::print(&format!("{:#}\n", json!({ "files": files })))?;
+        terminal::print(&format!("{:#}\n", json!({ "files": files })))?;
     } else {
         let tensors = outcomes.iter().flat_map(|(_, o)| o.as_ref().ok()).map(|v| v.tensors.len());
-        show::print(&summary(agree, differ, unreadable, tensors.sum()))?;
+        terminal::print(&summary(agree, differ, unreadable, tensors.sum()))?;
     }
     Ok(ExitCode::from(match (unreadable, differ) {
         (0, 0) => 0,

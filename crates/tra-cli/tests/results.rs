@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tra_lab::config::RunConfig;
-use tra_lab::reproduce::{Experiment, Selection, Size};
+use tra_lab::reproduce::{Experiment, Scale, Selection};
 
 /// Files of experiments, where their results are kept, and on which tasks these are.
 const KEPT: [(&str, &str, &[&str]); 10] = [
@@ -54,7 +54,7 @@ fn every_kept_run_is_one_of_its_experiment() {
         let experiment =
             Experiment::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
         let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
-        let trials = experiment.trials(Size::Quick, &selection, Path::new("out")).unwrap();
+        let trials = experiment.trials(Scale::Quick, &selection, Path::new("out")).unwrap();
         let here = |run: &Value| tasks.iter().any(|task| run["task"] == *task);
         let all = runs(folder).into_iter().enumerate();
         for (number, run) in all.filter(|(_, run)| here(run)) {
@@ -70,11 +70,11 @@ fn every_kept_run_is_one_of_its_experiment() {
             assert_eq!(trial.cell.config, settings, "{what}");
             assert_eq!(run["step"], settings.steps, "{what}");
             for result in run["results"].as_array().unwrap() {
-                let asked = trial.tests.iter().any(|question| {
-                    result["split"] == question.split.as_str()
-                        && result["shortest"] == question.lengths.from
-                        && result["length"] == question.lengths.to
-                        && result["sequences"] == question.sequences
+                let asked = trial.tests.iter().any(|spec| {
+                    result["split"] == spec.split.as_str()
+                        && result["shortest"] == spec.lengths.from
+                        && result["length"] == spec.lengths.to
+                        && result["sequences"] == spec.sequences
                 });
                 assert!(asked, "{what}: {result}");
             }

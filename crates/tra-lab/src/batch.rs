@@ -57,7 +57,7 @@ impl Batch {
     }
 
     /// Tokens that are not padding.
-    pub fn real(&self) -> usize {
+    pub fn token_count(&self) -> usize {
         self.lengths.iter().sum()
     }
 
@@ -174,7 +174,7 @@ mod tests {
         let mut source = source(2, 3);
         source.config.same_length = true;
         let batches: Vec<Batch> = (0..40).flat_map(|step| source.step(step).unwrap()).collect();
-        assert!(batches.iter().all(|batch| batch.real() == batch.length() * 3));
+        assert!(batches.iter().all(|batch| batch.token_count() == batch.length() * 3));
         let lengths: std::collections::BTreeSet<_> = batches.iter().map(Batch::length).collect();
         assert_eq!(lengths.len(), 14, "every even length of 4..30");
     }
@@ -256,7 +256,7 @@ mod tests {
     fn accumulated_batches_are_one_batch_cut_up() {
         let parts = source(3, 2).step(4).unwrap();
         let whole = source(1, 6).step(4).unwrap();
-        let lengths = |b: &[Batch]| b.iter().map(|b| b.real()).sum::<usize>();
+        let lengths = |b: &[Batch]| b.iter().map(|b| b.token_count()).sum::<usize>();
         assert_eq!(lengths(&parts), lengths(&whole));
         assert_eq!(parts.iter().map(Batch::answers).sum::<usize>(), whole[0].answers());
     }
@@ -267,7 +267,7 @@ mod tests {
         for parts in [1, 2, 4, 7, 9] {
             let cut = whole.cut(parts);
             assert!(cut.len() <= parts);
-            assert_eq!(cut.iter().map(|b| b.real()).sum::<usize>(), whole.real());
+            assert_eq!(cut.iter().map(|b| b.token_count()).sum::<usize>(), whole.token_count());
             assert_eq!(cut.iter().map(Batch::answers).sum::<usize>(), whole.answers());
             let rows = |batches: &[Batch]| {
                 let of = |b: &Batch| {

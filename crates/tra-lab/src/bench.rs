@@ -14,13 +14,13 @@ use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
 use crate::batch::Batch;
 use crate::budget;
 use crate::error::LabError;
-use crate::optimizer::{Method, Optimizer, Settings};
+use crate::optimizer::{Optimizer, OptimizerConfig, OptimizerKind};
 use crate::train::gradients;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Name {
+pub enum Workload {
     /// The attention operation alone, forward and backward.
     Op,
     /// The attention operation alone, forward.
@@ -33,19 +33,24 @@ pub enum Name {
     Decode,
 }
 
-impl Name {
+impl Workload {
     /// All of them.
-    pub const ALL: [Name; 5] =
-        [Name::Op, Name::OpForward, Name::TrainStep, Name::Prefill, Name::Decode];
+    pub const ALL: [Workload; 5] = [
+        Workload::Op,
+        Workload::OpForward,
+        Workload::TrainStep,
+        Workload::Prefill,
+        Workload::Decode,
+    ];
 
     /// As it is written.
     pub fn text(self) -> &'static str {
         match self {
-            Name::Op => "op",
-            Name::OpForward => "op_forward",
-            Name::TrainStep => "train_step",
-            Name::Prefill => "prefill",
-            Name::Decode => "decode",
+            Workload::Op => "op",
+            Workload::OpForward => "op_forward",
+            Workload::TrainStep => "train_step",
+            Workload::Prefill => "prefill",
+            Workload::Decode => "decode",
         }
     }
 }
@@ -68,7 +73,7 @@ const DECODED: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// What is measured.
-    pub name: Name,
+    pub name: Workload,
     /// The mechanism.
     pub attention: String,
     /// Layers, width and heads of the decoder; the operation alone has its heads.
@@ -91,7 +96,7 @@ pub struct Case {
 
 impl Case {
     /// The case for a decoder of a known size.
-    pub fn new(name: Name, attention: &str, size: Size, batch: usize, length: usize) -> Self {
+    pub fn new(name: Workload, attention: &str, size: Size, batch: usize, length: usize) -> Self {
         let DecoderConfig { layers, width, heads, dropout, .. } = DecoderConfig::sized(size, 256);
         let (attention, gate) = (attention.into(), Gate::Initial);
         Self { name, attention, layers, width, heads, vocab: 256, batch, length, dropout, gate }
@@ -99,7 +104,7 @@ impl Case {
 
     /// Tokens that one run computes.
     pub fn tokens(&self) -> usize {
-        if self.name == Name::Decode { self.batch } else { self.batch * self.length }
+        if self.name == Workload::Decode { self.batch } else { self.batch * self.length }
     }
 
     /// Operations in the matrix products of the dense algorithm, two a multiplication. A mechanism
@@ -112,11 +117,11 @@ impl Case {
         let pairs = batch * length * (length + 1.0) / 2.0 * width;
         let tokens = self.tokens() as f64;
         match self.name {
-            Name::Op => 14.0 * pairs,
-            Name::OpForward => 4.0 * pairs,
-            Name::TrainStep => 6.0 * weights * tokens + layers * 14.0 * pairs,
-            Name::Prefill => 2.0 * weights * tokens + layers * 4.0 * pairs,
-            Name::Decode => tokens * (2.0 * weights + layers * 4.0 * length * width),
+            Workload::Op => 14.0 * pairs,
+            Workload::OpForward => 4.0 * pairs,
+            Workload::TrainStep => 6.0 * weights * tokens + layers * 14.0 * pairs,
+            Workload::Prefill => 2.0 * weights * tokens + layers * 4.0 * pairs,
+            Workload::Decode => tokens * (2.0 * weights + layers * 4.0 * length * width),
         }
     }
 
@@ -144,7 +149,7 @@ impl Case {
 }
 
 /// Work that is ready to be run.
-pub struct Workload {
+pub struct PreparedWorkload {
     work: Work,
     /// How often one run does the work: a single short piece cannot be timed.
     pub repeat: usize,
@@ -159,17 +164,20 @@ enum Work {
     Decode { decoder: Decoder, cache: Cache, batch: usize },
 }
 
-impl Workload {
+impl PreparedWorkload {
     /// Prepares a case, if this machine has the memory for it.
     pub fn new(case: &Case) -> Result<Self, LabError> {
         budget::bench(case)?.check()?;
         let device = Device::flex();
         let work = match case.name {
-            Name::Op | Name::OpForward => Work::Op(Box::new(Op::new(case)?)),
-            Name::TrainStep => {
+            Workload::Op | Workload::OpForward => Work::Op(Box::new(Op::new(case)?)),
+            Workload::TrainStep => {
                 let decoder = case.decoder(&device.autodiff())?;
-                let settings =
-                    Settings { method: Method::AdamW, betas: [0.9, 0.98], weight_decay: 0.01 };
+                let settings = OptimizerConfig {
+                    kind: OptimizerKind::AdamW,
+                    betas: [0.9, 0.98],
+                    weight_decay: 0.01,
+                };
                 let optimizer = Box::new(Optimizer::new(&decoder, settings));
                 let tokens = case.sequences();
                 let scored = tokens.iter().map(|t| vec![true; t.len()]).collect();
@@ -177,10 +185,10 @@ impl Workload {
                 let batch = Batch { lengths, scored, tokens };
                 Work::TrainStep { decoder: Some(decoder), optimizer, batch, step: 0 }
             }
-            Name::Prefill => {
+            Workload::Prefill => {
                 Work::Prefill { decoder: case.decoder(&device)?, tokens: case.sequences() }
             }
-            Name::Decode => {
+            Workload::Decode => {
                 let decoder = case.decoder(&device)?;
                 let mut cache = decoder.new_cache();
                 let tokens = case.sequences();
@@ -198,7 +206,7 @@ impl Workload {
             }
             _ => None,
         };
-        let repeat = if case.name == Name::Decode { 16 } else { 1 };
+        let repeat = if case.name == Workload::Decode { 16 } else { 1 };
         Ok(Self { work, repeat, share_read })
     }
 
@@ -296,7 +304,7 @@ impl Op {
             slopes: (1..=heads).map(|h| 2f32.powf(-8.0 * h as f32 / heads as f32)).collect(),
             steps: row.collect::<Vec<_>>().repeat(batch * heads),
             out: vec![0.0; count],
-            with_backward: case.name == Name::Op,
+            with_backward: case.name == Workload::Op,
         })
     }
 
@@ -390,12 +398,12 @@ mod tests {
 
     #[test]
     fn every_case_runs() {
-        for name in Name::ALL {
+        for name in Workload::ALL {
             for attention in ["tra", "rope", "nope", "alibi", "fox"] {
                 let mut case = Case::new(name, attention, Size::Tiny, 2, 70);
                 for gate in [Gate::Initial, Gate::Open] {
                     case.gate = gate;
-                    let mut work = Workload::new(&case).unwrap();
+                    let mut work = PreparedWorkload::new(&case).unwrap();
                     work.run().unwrap();
                     work.run().unwrap();
                     assert!(case.flops() > 0.0);
@@ -405,7 +413,7 @@ mod tests {
                 }
             }
         }
-        let case = Case::new(Name::Op, "cope", Size::Tiny, 1, 8);
-        assert!(Workload::new(&case).is_err_and(|e| e.to_string().contains("cope")));
+        let case = Case::new(Workload::Op, "cope", Size::Tiny, 1, 8);
+        assert!(PreparedWorkload::new(&case).is_err_and(|e| e.to_string().contains("cope")));
     }
 }

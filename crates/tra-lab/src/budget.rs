@@ -9,10 +9,10 @@ use tra_nn::attention::{AnyAttentionConfig, AttentionConfig};
 use tra_nn::{Block, DecoderConfig};
 use tra_tasks::Task;
 
-use crate::bench::{Case, Name};
+use crate::bench::{Case, Workload};
 use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
-use crate::optimizer::Method;
+use crate::optimizer::OptimizerKind;
 
 /// Bytes of an f32.
 const FLOAT: f64 = 4.0;
@@ -115,7 +115,7 @@ fn read(config: &RunConfig, task: &dyn Task) -> Part {
 /// The memory of one training step: of the model, and of what is kept for the backward pass.
 fn step(
     decoder: &DecoderConfig,
-    method: Method,
+    kind: OptimizerKind,
     batch: usize,
     tokens: f64,
     shape: &str,
@@ -124,7 +124,7 @@ fn step(
         [decoder.vocab, decoder.layers, decoder.width, decoder.heads].map(|n| n as f64);
     let Parameters { all, matrices, own } = parameters(decoder);
     // A weight, its gradient, and two moments; Muon has one of the blocks' matrices.
-    let numbers = if method == Method::Muon { 4.0 * all - matrices } else { 4.0 * all };
+    let numbers = if kind == OptimizerKind::Muon { 4.0 * all - matrices } else { 4.0 * all };
     let state = FLOAT * numbers + layers * size_of::<Block>() as f64;
     let sequences = batch.div_ceil(PARTS) as f64;
     let read = sequences * tokens;
@@ -232,20 +232,22 @@ pub fn bench(case: &Case) -> Result<Need, LabError> {
     let of = |what: &str| format!("{what} of {shape}");
     let mut parts = match case.name {
         // Queries, keys, values, the output and its gradient.
-        Name::Op | Name::OpForward => {
+        Workload::Op | Workload::OpForward => {
             vec![part(5.0 * FLOAT * tokens * width, of("queries, keys and values"))]
         }
-        Name::TrainStep => step(&case.decoder_config()?, Method::AdamW, case.batch, length, &shape),
-        Name::Prefill => {
+        Workload::TrainStep => {
+            step(&case.decoder_config()?, OptimizerKind::AdamW, case.batch, length, &shape)
+        }
+        Workload::Prefill => {
             let logits = FLOAT * tokens * vocab;
             vec![weights(&case.decoder_config()?), part(logits, of("logits"))]
         }
-        Name::Decode => {
+        Workload::Decode => {
             let keys = FLOAT * 2.0 * case.layers as f64 * width * tokens;
             vec![weights(&case.decoder_config()?), part(keys, of("keys and values"))]
         }
     };
-    if !matches!(case.name, Name::Op | Name::OpForward) {
+    if !matches!(case.name, Workload::Op | Workload::OpForward) {
         parts.push(part(FLOAT * tokens, of("the tokens")));
     }
     parts
@@ -362,7 +364,7 @@ mod tests {
 
     #[test]
     fn every_measurement_has_a_bound() {
-        for name in Name::ALL {
+        for name in Workload::ALL {
             let need = |length| bench(&Case::new(name, "tra", Size::Tiny, 1, length)).unwrap();
             assert!(need(64).bytes() > 0 && need(64).bytes() < 32 << 20, "{name:?}");
             assert!(need(usize::MAX).check_in(1 << 40).is_err(), "{name:?}");

@@ -22,7 +22,7 @@ use tra_tasks::Task;
 
 use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::optimizer::{Optimizer, Settings};
+use crate::optimizer::{Optimizer, OptimizerConfig};
 use crate::records::Standing;
 use crate::run_dir::{RunDir, TOKENIZER};
 
@@ -33,7 +33,7 @@ const SETTINGS: &str = "settings";
 
 /// Where a run stands: everything that is neither a tensor nor in `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Position {
+pub struct TrainProgress {
     /// Steps taken.
     pub step: u64,
     /// Tokens read, padding excluded.
@@ -50,7 +50,7 @@ pub struct Checkpoint {
     /// The optimizer.
     pub optimizer: Optimizer,
     /// Where it stands.
-    pub position: Position,
+    pub position: TrainProgress,
     /// All it takes to make the tokenizer again, where it learns from text.
     pub tokenizer: Option<Arc<str>>,
     /// The settings it was trained with; checkpoints of before do not say.
@@ -61,7 +61,7 @@ pub struct Checkpoint {
 pub(crate) struct Snapshot<'a> {
     pub decoder: &'a Decoder,
     pub optimizer: &'a Optimizer,
-    pub position: &'a Position,
+    pub position: &'a TrainProgress,
     pub tokenizer: Option<&'a str>,
     pub settings: &'a RunConfig,
 }
@@ -207,7 +207,7 @@ impl RunDir {
     /// Returns the newest checkpoint that training can continue from, if there is any.
     pub fn newest(
         &self,
-        settings: Settings,
+        settings: OptimizerConfig,
         device: &Device,
         warn: impl FnMut(String),
     ) -> Result<Option<Checkpoint>, LabError> {
@@ -216,7 +216,7 @@ impl RunDir {
 
     /// Returns where the newest checkpoint stands, if there is one. By what its files say of themselves: that
     /// they are undamaged is for [`is_whole`](Self::is_whole) to tell.
-    pub fn position(&self) -> Result<Option<Position>, LabError> {
+    pub fn position(&self) -> Result<Option<TrainProgress>, LabError> {
         let read = |step| {
             TensorFile::read_metadata(self.model_file(step))?;
             let path = self.training_file(step);
@@ -329,7 +329,12 @@ impl RunDir {
         Ok(best.step)
     }
 
-    fn load(&self, step: u64, settings: Settings, device: &Device) -> Result<Checkpoint, LabError> {
+    fn load(
+        &self,
+        step: u64,
+        settings: OptimizerConfig,
+        device: &Device,
+    ) -> Result<Checkpoint, LabError> {
         let mut file = TensorFile::read(self.model_file(step))?;
         let tokenizer = file.metadata.remove(TOKENIZER).map(Into::into);
         let decoder = Decoder::from_tensors(file.config()?, file, device)?;
@@ -366,7 +371,7 @@ impl Snapshot<'_> {
     }
 }
 
-fn position(metadata: &BTreeMap<String, String>, path: &Path) -> Result<Position, LabError> {
+fn position(metadata: &BTreeMap<String, String>, path: &Path) -> Result<TrainProgress, LabError> {
     match metadata.get(POSITION).map(|text| serde_json::from_str(text)) {
         Some(Ok(position)) => Ok(position),
         _ => Err(LabError::run_dir(path, "does not say where the run stands")),

@@ -11,7 +11,7 @@ use tra_tasks::TaskConfig;
 use crate::curriculum::Curriculum;
 use crate::error::{LabError, toml_reason};
 pub use crate::lengths::Lengths;
-use crate::optimizer::{Method, Settings};
+use crate::optimizer::{OptimizerConfig, OptimizerKind};
 pub use crate::overrides::Override;
 use crate::overrides::{Given, blame};
 
@@ -46,7 +46,7 @@ pub struct RunConfig {
     pub warmup: f64,
     /// How parameters follow their gradients.
     #[serde(skip_serializing_if = "is_default")]
-    pub optimizer: Method,
+    pub optimizer: OptimizerKind,
     /// How slowly AdamW's first and second moment follow the gradient.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
@@ -78,7 +78,7 @@ impl Default for RunConfig {
             curriculum: None,
             lr: 3e-4,
             warmup: 0.05,
-            optimizer: Method::AdamW,
+            optimizer: OptimizerKind::AdamW,
             betas: [0.9, 0.98],
             weight_decay: 0.01,
             clip: 1.0,
@@ -309,8 +309,8 @@ impl RunConfig {
     }
 
     /// Settings of the optimizer.
-    pub fn optimizer(&self) -> Settings {
-        Settings { method: self.optimizer, betas: self.betas, weight_decay: self.weight_decay }
+    pub fn optimizer(&self) -> OptimizerConfig {
+        OptimizerConfig { kind: self.optimizer, betas: self.betas, weight_decay: self.weight_decay }
     }
 
     /// The decoder for a vocabulary.

@@ -23,7 +23,7 @@ const LOGITS: usize = 1 << 24;
 
 /// What to test.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct EvalSpec {
     /// The split.
     pub split: String,
     /// The lengths.
@@ -35,8 +35,8 @@ pub struct Question {
 }
 
 /// Says why a question cannot be asked, if it cannot. Nothing is drawn or computed.
-pub fn check(decoder: &Decoder, task: &dyn Task, question: &Question) -> Result<(), LabError> {
-    let Question { split, lengths, sequences, .. } = question;
+pub fn check(decoder: &Decoder, task: &dyn Task, spec: &EvalSpec) -> Result<(), LabError> {
+    let EvalSpec { split, lengths, sequences, .. } = spec;
     tra_tasks::split(task, split)?;
     tra_tasks::check_lengths(task, (lengths.from, lengths.to))?;
     budget::test(decoder.config(), task, *lengths, *sequences).check()
@@ -47,12 +47,12 @@ pub fn check(decoder: &Decoder, task: &dyn Task, question: &Question) -> Result<
 pub fn evaluate(
     decoder: &Decoder,
     task: &dyn Task,
-    question: &Question,
+    spec: &EvalSpec,
     interrupted: &AtomicBool,
     mut progress: impl FnMut(u64),
 ) -> Result<Option<EvalResult>, LabError> {
-    let Question { split, lengths, sequences, seed } = question;
-    check(decoder, task, question)?;
+    let EvalSpec { split, lengths, sequences, seed } = spec;
+    check(decoder, task, spec)?;
     let decoder = decoder.valid();
     let mut tally = Tally::default();
     let mut next = 0;
@@ -78,7 +78,7 @@ pub fn evaluate(
         answered.iter().for_each(|answers| tally.add(answers));
         progress(next);
     }
-    Ok(Some(tally.result(question)))
+    Ok(Some(tally.result(spec)))
 }
 
 #[derive(Default)]
@@ -107,7 +107,7 @@ impl Tally {
         }
     }
 
-    fn result(&self, question: &Question) -> EvalResult {
+    fn result(&self, spec: &EvalSpec) -> EvalResult {
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let n = self.losses.len().max(1) as f64;
         let mean = self.losses.iter().sum::<f64>() / n;
@@ -118,9 +118,9 @@ impl Tally {
         let wrong: u64 = self.wrong.iter().map(|(wrong, _)| wrong).sum();
         let loss = self.loss / scored.max(1) as f64;
         EvalResult {
-            split: question.split.clone(),
-            length: question.lengths.to,
-            shortest: question.lengths.from,
+            split: spec.split.clone(),
+            length: spec.lengths.to,
+            shortest: spec.lengths.from,
             sequences: self.sequences,
             exact_match: share(self.right, self.sequences),
             exact_match_interval: wilson(self.right, self.sequences),
@@ -171,7 +171,7 @@ pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
 /// length is ever held; `each` is given where a piece begins, and its hidden states.
 pub(crate) fn read(decoder: &Decoder, batch: &Batch, each: &mut dyn FnMut(usize, Tensor<3>)) {
     let length = batch.length();
-    let piece = decoder.piece(batch.tokens.len(), length);
+    let piece = decoder.chunk_len(batch.tokens.len(), length);
     let mut cache = decoder.new_cache();
     let mut from = 0;
     while from < length {
@@ -254,8 +254,8 @@ mod tests {
         let decoder = config.init_seeded(1, &Device::flex()).unwrap();
         let ask = |length| {
             let lengths = Lengths { from: length, to: length };
-            let question = Question { split: "iid".into(), lengths, sequences: 2, seed: 1 };
-            evaluate(&decoder, flipflop().as_ref(), &question, &AtomicBool::new(false), |_| {})
+            let spec = EvalSpec { split: "iid".into(), lengths, sequences: 2, seed: 1 };
+            evaluate(&decoder, flipflop().as_ref(), &spec, &AtomicBool::new(false), |_| {})
         };
         assert!(ask(100).is_ok());
         let error = ask(102).unwrap_err().to_string();
@@ -266,10 +266,10 @@ mod tests {
     fn an_interrupt_is_seen_between_batches() {
         let decoder = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &Device::flex()).unwrap();
         let lengths = Lengths { from: 64, to: 64 };
-        let question = Question { split: "iid".into(), lengths, sequences: 10_000, seed: 1 };
+        let spec = EvalSpec { split: "iid".into(), lengths, sequences: 10_000, seed: 1 };
         let interrupted = AtomicBool::new(false);
         let mut batches = 0;
-        let result = evaluate(&decoder, flipflop().as_ref(), &question, &interrupted, |_| {
+        let result = evaluate(&decoder, flipflop().as_ref(), &spec, &interrupted, |_| {
             batches += 1;
             interrupted.store(true, Ordering::SeqCst);
         });
@@ -281,7 +281,7 @@ mod tests {
     fn an_untrained_model_is_at_chance() {
         let device = Device::flex();
         let decoder = DecoderConfig::new(6, 1, 8, 2).init_seeded(1, &device).unwrap();
-        let question = Question {
+        let spec = EvalSpec {
             split: "dense".into(),
             lengths: Lengths { from: 64, to: 64 },
             sequences: 100,
@@ -289,7 +289,7 @@ mod tests {
         };
         let mut seen = 0;
         let interrupted = AtomicBool::new(false);
-        let result = evaluate(&decoder, flipflop().as_ref(), &question, &interrupted, |n| seen = n);
+        let result = evaluate(&decoder, flipflop().as_ref(), &spec, &interrupted, |n| seen = n);
         let result = result.unwrap().unwrap();
         assert_eq!((result.sequences, seen), (100, 100));
         assert!(result.exact_match < 0.1);

@@ -15,7 +15,7 @@ const ROUNDED: usize = 128;
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum CheckpointSelector {
     /// The newest.
     Newest,
     /// The best by the evaluations during training.
@@ -44,13 +44,13 @@ impl LanguageModel {
     /// file; `tokenizer` (a name or a path) is for files that keep none, such as PyTorch's.
     pub fn open(
         path: &Path,
-        which: Which,
+        selector: CheckpointSelector,
         tokenizer: Option<&str>,
         device: &Device,
         mut warn: impl FnMut(String),
     ) -> Result<Self, LabError> {
         if path.is_file() {
-            if which != Which::Newest {
+            if selector != CheckpointSelector::Newest {
                 let reason = "is one model: a checkpoint can be chosen of a run directory only";
                 return Err(LabError::run_dir(path, reason));
             }
@@ -59,12 +59,12 @@ impl LanguageModel {
         }
         let run = RunDir::open(path)?;
         let open = |step: u64| Ok((step, TensorFile::read(run.model_file(step))?));
-        let (step, tensors) = match which {
-            Which::Newest => run
+        let (step, tensors) = match selector {
+            CheckpointSelector::Newest => run
                 .newest_readable(&mut warn, open)?
                 .ok_or_else(|| LabError::run_dir(path, "has no checkpoint yet; train it first"))?,
-            Which::Best => open(run.best_step()?)?,
-            Which::Step(step) => {
+            CheckpointSelector::Best => open(run.best_step()?)?,
+            CheckpointSelector::Step(step) => {
                 run.check_step(step)?;
                 open(step)?
             }

@@ -16,7 +16,7 @@ const EPS: f64 = 1e-8;
 /// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum OptimizerKind {
     /// AdamW for all.
     #[default]
     AdamW,
@@ -26,9 +26,9 @@ pub enum Method {
 
 /// What an optimizer does beside following the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct OptimizerConfig {
     /// How parameters follow their gradients.
-    pub method: Method,
+    pub kind: OptimizerKind,
     /// How slowly AdamW's first and second moment follow the gradient.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
@@ -36,9 +36,9 @@ pub struct Settings {
 }
 
 /// Gradients of all parameters, flattened, in the order of the model's parameters.
-pub struct Summed(Vec<Tensor<1>>);
+pub struct FlatGradients(Vec<Tensor<1>>);
 
-impl Summed {
+impl FlatGradients {
     /// Takes the gradients of one backward pass; a parameter that took no part has zeros.
     pub fn take(decoder: &Decoder, gradients: Gradients) -> Self {
         struct Take(Gradients, Vec<Tensor<1>>);
@@ -67,7 +67,7 @@ impl Summed {
         Self(self.0.into_iter().zip(other.0).map(|(a, b)| a + b).collect())
     }
 
-    /// The norm over all parameters. Summed in f64 in a fixed order, so that it does not depend on
+    /// The norm over all parameters. FlatGradients in f64 in a fixed order, so that it does not depend on
     /// the number of threads.
     pub fn norm(&self) -> f64 {
         let squares = self.0.iter().map(|gradient| {
@@ -101,13 +101,13 @@ impl Memory {
 /// The optimizer, with its memory of every parameter.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
-    settings: Settings,
+    settings: OptimizerConfig,
     memory: Vec<Memory>,
 }
 
 impl Optimizer {
     /// Without memory, for a model.
-    pub fn new(decoder: &Decoder, settings: Settings) -> Self {
+    pub fn new(decoder: &Decoder, settings: OptimizerConfig) -> Self {
         let device = decoder.device().inner();
         let zeros = |_: &str, count: usize| Ok::<_, Infallible>(Tensor::zeros([count], &device));
         let Ok(optimizer) = Self::with(decoder, settings, zeros);
@@ -117,12 +117,12 @@ impl Optimizer {
     /// With the memory that `get` gives for a name and a number of elements.
     fn with<E>(
         decoder: &Decoder,
-        settings: Settings,
+        settings: OptimizerConfig,
         get: impl Fn(&str, usize) -> Result<Tensor<1>, E>,
     ) -> Result<Self, E> {
         let one = |(index, (count, matrix)): (usize, (usize, bool))| {
             let first = get(&format!("{index:05}.first"), count)?;
-            Ok(match matrix && settings.method == Method::Muon {
+            Ok(match matrix && settings.kind == OptimizerKind::Muon {
                 true => Memory::Muon(Box::new(first)),
                 false => {
                     let second = get(&format!("{index:05}.second"), count)?;
@@ -138,12 +138,12 @@ impl Optimizer {
     pub fn step(
         &mut self,
         decoder: Decoder,
-        gradients: Summed,
+        gradients: FlatGradients,
         scale: f64,
         lr: f64,
         step: u64,
     ) -> Decoder {
-        let Settings { betas: [beta1, beta2], weight_decay, .. } = self.settings;
+        let OptimizerConfig { betas: [beta1, beta2], weight_decay, .. } = self.settings;
         let t = i32::try_from(step + 1).unwrap_or(i32::MAX);
         decoder.map(&mut Update {
             betas: [beta1, beta2],
@@ -179,7 +179,7 @@ impl Optimizer {
     /// With the memory of a checkpoint, or what is wrong with it.
     pub fn from_tensors(
         decoder: &Decoder,
-        settings: Settings,
+        settings: OptimizerConfig,
         tensors: &BTreeMap<String, HostTensor>,
     ) -> Result<Self, String> {
         let device = decoder.device().inner();
@@ -351,8 +351,8 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::{DecoderConfig, Pass};
 
-    const SETTINGS: Settings =
-        Settings { method: Method::AdamW, betas: [0.9, 0.999], weight_decay: 0.1 };
+    const SETTINGS: OptimizerConfig =
+        OptimizerConfig { kind: OptimizerKind::AdamW, betas: [0.9, 0.999], weight_decay: 0.1 };
 
     /// Against AdamW in plain f64 for one parameter over three steps.
     #[test]
@@ -369,7 +369,7 @@ mod tests {
             let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
             let gradients = loss.backward();
             let named = decoder.gradients(&gradients)[name].clone();
-            let summed = Summed::take(&decoder, gradients);
+            let summed = FlatGradients::take(&decoder, gradients);
             let (lr, scale) = (0.01, 0.5);
             decoder = adam.step(decoder, summed, scale, lr, step);
             for (i, g) in named.as_floats().unwrap().iter().enumerate() {
@@ -393,7 +393,7 @@ mod tests {
         let mut adam = Optimizer::new(&decoder, SETTINGS);
         let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
         let loss = decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum();
-        let summed = Summed::take(&decoder, loss.backward());
+        let summed = FlatGradients::take(&decoder, loss.backward());
         let decoder = adam.step(decoder, summed, 1.0, 0.01, 0);
         let tensors = adam.tensors();
         assert_eq!(
@@ -404,7 +404,7 @@ mod tests {
         assert!(Optimizer::from_tensors(&other, SETTINGS, &tensors).is_err());
     }
 
-    const MUON: Settings = Settings { method: Method::Muon, ..SETTINGS };
+    const MUON: OptimizerConfig = OptimizerConfig { kind: OptimizerKind::Muon, ..SETTINGS };
 
     fn gradients_of(decoder: &Decoder) -> Gradients {
         let tokens = decoder.tokens(&[[1, 2, 3, 4]]).unwrap();
@@ -419,7 +419,7 @@ mod tests {
         let run = |settings| {
             let (mut decoder, mut optimizer) = (before.clone(), Optimizer::new(&before, settings));
             for step in 0..3 {
-                let summed = Summed::take(&decoder, gradients_of(&decoder));
+                let summed = FlatGradients::take(&decoder, gradients_of(&decoder));
                 decoder = optimizer.step(decoder, summed, 0.5, 0.01, step);
             }
             (decoder.parameters(), optimizer.size())
@@ -434,7 +434,7 @@ mod tests {
         // After one step, before the rest has changed their gradients.
         let after_one = |settings| {
             let mut optimizer = Optimizer::new(&before, settings);
-            let summed = Summed::take(&before, gradients_of(&before));
+            let summed = FlatGradients::take(&before, gradients_of(&before));
             optimizer.step(before.clone(), summed, 0.5, 0.01, 0).parameters()
         };
         let (ours, adamw) = (after_one(MUON), after_one(SETTINGS));
@@ -456,7 +456,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let decoder = DecoderConfig::new(5, 1, 8, 2).init_seeded(1, &device).unwrap();
         let mut muon = Optimizer::new(&decoder, MUON);
-        let summed = Summed::take(&decoder, gradients_of(&decoder));
+        let summed = FlatGradients::take(&decoder, gradients_of(&decoder));
         let decoder = muon.step(decoder, summed, 1.0, 0.01, 0);
         let tensors = muon.tensors();
         let read = |settings| Optimizer::from_tensors(&decoder, settings, &tensors);

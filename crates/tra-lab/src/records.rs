@@ -315,12 +315,11 @@ impl Perplexities {
         let mut all = new.clone();
         if let Some(place) = self.measured.iter().position(|old| key(old) == key(new)) {
             let old = self.measured.remove(place);
-            let question = |r: &PerplexityResult| (r.protocol.name(), r.window, r.stride);
+            let spec = |r: &PerplexityResult| (r.protocol.name(), r.window, r.stride);
             let kept = old.results.into_iter();
-            let kept =
-                kept.filter(|r| new.results.iter().all(|other| question(other) != question(r)));
+            let kept = kept.filter(|r| new.results.iter().all(|other| spec(other) != spec(r)));
             all.results.extend(kept);
-            all.results.sort_by_key(question);
+            all.results.sort_by_key(spec);
         }
         let place = self.measured.partition_point(|found| found.step <= new.step);
         self.measured.insert(place, all);
@@ -513,7 +512,7 @@ mod tests {
         assert_eq!(all.newest().unwrap().step, 40);
         assert_eq!(all.at(20).results[0].exact_match, 0.1);
         assert_eq!(all.at(30), Evaluation { step: 30, results: Vec::new() });
-        assert_eq!(all.at(40).results.len(), 2, "another number of sequences is another question");
+        assert_eq!(all.at(40).results.len(), 2, "another number of sequences is another spec");
         assert_eq!(all.at(40).most_sequences(), [result("iid", 8, 64, 0.6)]);
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Evaluations>(&text).unwrap(), all);

@@ -17,10 +17,10 @@ use tra_disk::Lock;
 use tra_nn::Decoder;
 use tra_tasks::{Task, TaskConfig};
 
-use crate::checkpoints::{Checkpoint, Position, Snapshot};
+use crate::checkpoints::{Checkpoint, Snapshot, TrainProgress};
 use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::eval::{Question, evaluate};
+use crate::eval::{EvalSpec, evaluate};
 use crate::optimizer::Optimizer;
 use crate::records::{Evaluation, EvaluationRecord, Metric, Standing};
 use crate::run_dir::RunDir;
@@ -170,7 +170,7 @@ impl Session {
         &self,
         decoder: &Decoder,
         optimizer: &Optimizer,
-        position: &Position,
+        position: &TrainProgress,
         tokenizer: Option<&str>,
         observer: &mut dyn Observer,
     ) -> Result<PathBuf, LabError> {
@@ -213,10 +213,10 @@ impl Session {
             let lengths = self.config.split_lengths(&split)?;
             let sequences = self.config.eval.sequences;
             let seed = self.config.seed;
-            let question = Question { split: split.clone(), lengths, sequences, seed };
+            let spec = EvalSpec { split: split.clone(), lengths, sequences, seed };
             let progress = |done| observer.evaluating(&split, done, sequences);
             let task = self.task.as_ref();
-            let Some(result) = evaluate(decoder, task, &question, interrupted, progress)? else {
+            let Some(result) = evaluate(decoder, task, &spec, interrupted, progress)? else {
                 return Ok(None);
             };
             results.push(result);
@@ -295,7 +295,7 @@ impl Checkpoint {
     ) -> Result<Self, LabError> {
         let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
         let optimizer = Optimizer::new(&decoder, config.optimizer());
-        let position = Position { data: task.fingerprint(), ..Position::default() };
+        let position = TrainProgress { data: task.fingerprint(), ..TrainProgress::default() };
         let tokenizer = task.tokenizer().map(Into::into);
         Ok(Self { decoder, optimizer, position, tokenizer, settings: None })
     }

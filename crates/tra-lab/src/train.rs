@@ -11,11 +11,11 @@ use tra_nn::{Decoder, Pass};
 use tra_tasks::Task;
 
 use crate::batch::{Batch, Source};
-use crate::checkpoints::{Checkpoint, Position};
+use crate::checkpoints::{Checkpoint, TrainProgress};
 use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::loss::cross_entropy;
-use crate::optimizer::Summed;
+use crate::optimizer::FlatGradients;
 use crate::records::{EvaluationRecord, Metric, StepRecord};
 use crate::run_dir::RunDir;
 use crate::schedule::learning_rate;
@@ -73,7 +73,7 @@ pub struct Outcome {
     /// How it ended.
     pub end: End,
     /// Where it stands.
-    pub position: Position,
+    pub position: TrainProgress,
     /// The last evaluation, if the run did not end before it.
     pub evaluation: Option<EvaluationRecord>,
     /// How fast it went.
@@ -143,7 +143,7 @@ fn run(
         decoder = optimizer.step(decoder, gradients, scale, lr, step);
         let computed = begin.elapsed();
 
-        let tokens: u64 = batches.iter().map(|batch| batch.real() as u64).sum();
+        let tokens: u64 = batches.iter().map(|batch| batch.token_count() as u64).sum();
         position.step += 1;
         position.tokens += tokens;
         let record =
@@ -216,7 +216,7 @@ pub fn forecast(
         decoder = optimizer.step(decoder, gradients, 1.0, 0.0, step);
         if number > 0 {
             seconds += begin.elapsed().as_secs_f64();
-            tokens += batches.iter().map(|batch| batch.real() as u64).sum::<u64>();
+            tokens += batches.iter().map(|batch| batch.token_count() as u64).sum::<u64>();
         }
         taken(number as u64);
     }
@@ -241,7 +241,7 @@ pub(crate) fn gradients(
     batches: &[Batch],
     seed: u64,
     step: u64,
-) -> (f64, Summed) {
+) -> (f64, FlatGradients) {
     let cut: Vec<Vec<Batch>> = batches.iter().map(|batch| batch.cut(PARTS)).collect();
     let answers = cut.iter().flatten().map(Batch::answers).sum::<usize>().max(1) as f64;
     let one = |(part, batch): (usize, &Batch)| {
@@ -251,7 +251,7 @@ pub(crate) fn gradients(
         let logits = decoder.forward(tokens, Pass::train_part(seed, step, part as u64));
         let (sum, _) = cross_entropy(logits, &batch.tokens, &batch.scored)?;
         let loss = sum / answers;
-        let gradients = Summed::take(&decoder, loss.backward());
+        let gradients = FlatGradients::take(&decoder, loss.backward());
         Some((f64::from(loss.into_scalar::<f32>()), gradients))
     };
     // Batch by batch, so that no more gradients are held than one batch has parts; added up in the
@@ -263,12 +263,12 @@ pub(crate) fn gradients(
         for (b, y) in computed.into_iter().flatten() {
             summed = Some(match summed {
                 None => (b, y),
-                Some((a, x)) => (a + b, Summed::plus(x, y)),
+                Some((a, x)) => (a + b, FlatGradients::plus(x, y)),
             });
         }
         first += parts.len();
     }
-    summed.unwrap_or_else(|| (0.0, Summed::zeros(decoder)))
+    summed.unwrap_or_else(|| (0.0, FlatGradients::zeros(decoder)))
 }
 
 fn why(loss: f64, norm: f64) -> String {

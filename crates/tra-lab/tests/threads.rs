@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_kernels::random::Stream;
 use tra_lab::loss::cross_entropy;
-use tra_lab::optimizer::{Method, Optimizer, Settings, Summed};
+use tra_lab::optimizer::{FlatGradients, Optimizer, OptimizerConfig, OptimizerKind};
 use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
 use tra_nn::{Decoder, DecoderConfig, Pass};
 
@@ -25,7 +25,7 @@ fn sequences(step: u64) -> Vec<Vec<u32>> {
 }
 
 /// The gradient of one step, its parts side by side and added up in their order, as in training.
-fn gradients(decoder: &Decoder, step: u64) -> Summed {
+fn gradients(decoder: &Decoder, step: u64) -> FlatGradients {
     let all = sequences(step);
     let one = |(part, tokens): (usize, &[Vec<u32>])| {
         let decoder = decoder.clone().fork(&decoder.device());
@@ -33,18 +33,18 @@ fn gradients(decoder: &Decoder, step: u64) -> Summed {
         let logits = decoder
             .forward(decoder.tokens(tokens).unwrap(), Pass::train_part(1, step, part as u64));
         let (sum, count) = cross_entropy(logits, tokens, &scored).unwrap();
-        Summed::take(&decoder, (sum / (PARTS * count) as f64).backward())
+        FlatGradients::take(&decoder, (sum / (PARTS * count) as f64).backward())
     };
-    let parts: Vec<Summed> = all.par_chunks(BATCH / PARTS).enumerate().map(one).collect();
-    parts.into_iter().reduce(Summed::plus).unwrap()
+    let parts: Vec<FlatGradients> = all.par_chunks(BATCH / PARTS).enumerate().map(one).collect();
+    parts.into_iter().reduce(FlatGradients::plus).unwrap()
 }
 
 /// The bits of all weights after two steps.
-fn trained(attention: &AnyAttentionConfig, method: Method) -> Vec<u32> {
+fn trained(attention: &AnyAttentionConfig, kind: OptimizerKind) -> Vec<u32> {
     let device = Device::flex().autodiff();
     let config = DecoderConfig::new(VOCAB, 1, 256, 4).with_attention(attention.clone());
     let mut decoder = config.init_seeded(1, &device).unwrap();
-    let settings = Settings { method, betas: [0.9, 0.98], weight_decay: 0.1 };
+    let settings = OptimizerConfig { kind, betas: [0.9, 0.98], weight_decay: 0.1 };
     let mut optimizer = Optimizer::new(&decoder, settings);
     for step in 0..2 {
         let gradients = gradients(&decoder, step);
@@ -63,16 +63,16 @@ fn the_number_of_threads_changes_no_bit() {
         if !attention.has_kernel() {
             continue;
         }
-        for method in [Method::AdamW, Method::Muon] {
+        for kind in [OptimizerKind::AdamW, OptimizerKind::Muon] {
             let with = |threads: usize| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| trained(&attention, method))
+                pool.install(|| trained(&attention, kind))
             };
             let one = with(1);
             assert!(one.len() > 400_000, "{name}: {} numbers", one.len());
             for threads in [2, 4] {
                 let differ = with(threads).iter().zip(&one).filter(|(a, b)| a != b).count();
-                assert_eq!(differ, 0, "{name}, {method:?}, {threads} threads: numbers that differ");
+                assert_eq!(differ, 0, "{name}, {kind:?}, {threads} threads: numbers that differ");
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::decoder::Decoder;
 use crate::dropout::DropoutPlacement;
 use crate::error::{ConfigError, Error, TokenError};
 use crate::init::WeightInit;
-use crate::positions::Positions;
+use crate::positions::PositionEncoding;
 
 /// A named size (after Turc et al. 2019): heads of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,8 +196,8 @@ impl DecoderConfig {
     /// How many positions it has, where there is an end to them: only `learned` has one.
     pub fn limit(&self) -> Option<usize> {
         match self.attention.positions()? {
-            Positions::Learned { count } => Some(count),
-            Positions::Sinusoidal { .. } => None,
+            PositionEncoding::Learned { count } => Some(count),
+            PositionEncoding::Sinusoidal { .. } => None,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::init::WeightInit;
 use crate::norm::RmsNorm;
 use crate::ops::{linear, product};
 use crate::pass::{LayerPass, Pass};
-use crate::positions::Position;
+use crate::positions::PositionEmbedding;
 
 /// Tokens in one pass, over all its sequences, where long sequences are read in pieces.
 const PIECE: usize = 4096;
@@ -30,7 +30,7 @@ pub struct Decoder {
     /// Tokens to vectors.
     pub embedding: Embedding,
     /// What every position adds to them, for mechanisms that know position by it.
-    pub position: Option<Position>,
+    pub position: Option<PositionEmbedding>,
     /// The blocks.
     pub layers: Vec<Block>,
     /// The last norm.
@@ -49,7 +49,7 @@ impl Decoder {
         Ok(Self {
             embedding: init.embedding("embedding", vocab, width, embedding_bound),
             position: (config.attention.positions())
-                .map(|p| Position::new(p, width, embedding_bound, init)),
+                .map(|p| PositionEmbedding::new(p, width, embedding_bound, init)),
             layers: (0..layers)
                 .map(|layer| Block::new(&config, layer, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,
@@ -77,7 +77,7 @@ impl Decoder {
 
     /// How many tokens of each of `sequences` sequences, of `length` tokens in the end, to read at
     /// once through a cache so that the memory of a pass stays bounded, whatever the length.
-    pub fn piece(&self, sequences: usize, length: usize) -> usize {
+    pub fn chunk_len(&self, sequences: usize, length: usize) -> usize {
         let sequences = sequences.max(1);
         match self.has_kernel() {
             true => (PIECE / sequences).max(1),

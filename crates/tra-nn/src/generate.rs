@@ -60,7 +60,7 @@ impl Decoder {
         };
         continuation.decoder.tokens(&[prompt])?;
         // In pieces, so that memory grows with the length of the prompt and not with its square.
-        let piece = continuation.decoder.piece(1, prompt.len());
+        let piece = continuation.decoder.chunk_len(1, prompt.len());
         for piece in prompt.chunks(piece) {
             continuation.read(piece)?;
         }

@@ -56,5 +56,5 @@ pub use generate::{Continuation, Generate};
 pub use init::WeightInit;
 pub use norm::RmsNorm;
 pub use pass::{LayerPass, LayerProbe, Pair, Pass, Probe};
-pub use positions::{Position, Positions};
+pub use positions::{PositionEmbedding, PositionEncoding};
 pub use sampler::Sampling;

@@ -7,7 +7,7 @@ use crate::init::WeightInit;
 
 /// Which vectors positions have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Positions {
+pub enum PositionEncoding {
     /// Sines and cosines of wavelengths up to this times 2 pi; there is no last position.
     Sinusoidal {
         /// Base of the wavelengths.
@@ -22,20 +22,25 @@ pub enum Positions {
 
 /// What a decoder adds to the embedding at every position.
 #[derive(Module, Debug)]
-pub struct Position {
+pub struct PositionEmbedding {
     /// `learned`: the vectors, `[count, width]`. `sinusoidal`: one number, the size of the waves. It is
     /// learned too: embeddings begin a hundred times smaller than a wave and grow in training.
     pub weight: Param<Tensor<2>>,
     #[module(skip)]
-    positions: Positions,
+    positions: PositionEncoding,
 }
 
-impl Position {
-    pub(crate) fn new(positions: Positions, width: usize, bound: f64, init: &WeightInit) -> Self {
+impl PositionEmbedding {
+    pub(crate) fn new(
+        positions: PositionEncoding,
+        width: usize,
+        bound: f64,
+        init: &WeightInit,
+    ) -> Self {
         let init = init.scope("position");
         let weight = match positions {
-            Positions::Learned { count } => init.uniform("weight", [count, width], bound),
-            Positions::Sinusoidal { .. } => init.constant([1, 1], bound),
+            PositionEncoding::Learned { count } => init.uniform("weight", [count, width], bound),
+            PositionEncoding::Sinusoidal { .. } => init.constant([1, 1], bound),
         };
         Self { weight, positions }
     }
@@ -47,12 +52,12 @@ impl Position {
     pub(crate) fn add(&self, x: Tensor<3>, past: usize) -> Tensor<3> {
         let [_, length, width] = x.dims();
         let vectors = match self.positions {
-            Positions::Learned { count } => {
+            PositionEncoding::Learned { count } => {
                 let end = past + length;
                 assert!(end <= count, "there are {count} learned positions, and no {end}th");
                 self.weight.val().narrow(0, past, length)
             }
-            Positions::Sinusoidal { theta } => {
+            PositionEncoding::Sinusoidal { theta } => {
                 let waves = TensorData::new(waves(theta, past, length, width), [length, width]);
                 Tensor::from_data(waves, (&x.device(), x.dtype())) * self.weight.val()
             }

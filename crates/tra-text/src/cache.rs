@@ -13,10 +13,10 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use tra_disk::Lock;
 
+use crate::chunker::Pieces;
 use crate::error::TextError;
-use crate::pieces::Pieces;
+use crate::fingerprint::{self, Stamp};
 use crate::source::{self, Part};
-use crate::stamp::{self, Stamp};
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{Tokens, Writer};
 
@@ -83,7 +83,7 @@ impl Corpus {
         key.update(tokenizer.fingerprint());
         for (file, stamp) in self.files.iter().zip(stamps) {
             key.update(source::kind(file));
-            key.update(stamp::content(file, stamp, folder)?);
+            key.update(fingerprint::content(file, stamp, folder)?);
         }
         Ok(key.finalize().into())
     }
@@ -208,7 +208,7 @@ impl Corpus {
 const LOCK: &str = "lock";
 
 fn place(folder: &Path, key: &[u8; 32]) -> PathBuf {
-    folder.join(format!("{}.tokens", &stamp::hex(key)[..32]))
+    folder.join(format!("{}.tokens", &fingerprint::hex(key)[..32]))
 }
 
 /// Removes what killed processes left: an hour old, and nobody holds its lock.

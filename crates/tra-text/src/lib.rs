@@ -24,11 +24,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod cache;
+mod chunker;
 mod error;
+mod fingerprint;
 mod guard;
-mod pieces;
 pub mod source;
-mod stamp;
 mod stream;
 mod table;
 mod tokenizer;

@@ -21,7 +21,7 @@ use memmap2::Mmap;
 use tra_disk::{AtomicFile, Checksum};
 
 use crate::error::TextError;
-use crate::stamp;
+use crate::fingerprint;
 
 /// Another version reads no older file: its layout has changed.
 const VERSION: u32 = 2;
@@ -145,7 +145,7 @@ impl Tokens {
         if checksum.finish() != number(CHECKED..HEADER) {
             return Ok(None);
         }
-        let (width, count, key) = (width as usize, count as usize, stamp::hex(key));
+        let (width, count, key) = (width as usize, count as usize, fingerprint::hex(key));
         Ok(Some(Self { map, width, count, text_bytes, key }))
     }
 

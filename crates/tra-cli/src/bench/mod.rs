@@ -14,10 +14,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tra_lab::bench::{Case, Gate, Name, Peak};
+use tra_lab::bench::{Case, Gate, Peak, Workload};
 use tra_nn::Size;
 
-use crate::{crash, show};
+use crate::{crash, terminal};
 use participant::{By, Failed, Participant};
 pub use worker::worker;
 
@@ -100,7 +100,7 @@ pub struct Args {
 
 /// What takes turns.
 struct Group {
-    name: Name,
+    name: Workload,
     size: String,
     batch: usize,
     length: usize,
@@ -109,7 +109,7 @@ struct Group {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let names = parse(&args.only, &["op", "train_step", "prefill", "decode"], |text| {
-        Name::ALL.into_iter().find(|name| name.text() == text)
+        Workload::ALL.into_iter().find(|name| name.text() == text)
     })
     .context("--only takes op, op_forward, train_step, prefill, decode")?;
     let gates = parse(&args.gate, &[], |text| match text {
@@ -144,12 +144,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
     let mut groups = Vec::new();
     for name in names {
-        let trains = name == Name::TrainStep;
+        let trains = name == Workload::TrainStep;
         let lengths = match args.length.is_empty() {
             true => vec![if trains { 512 } else { 4096 }],
             false => args.length.clone(),
         };
-        let alone = matches!(name, Name::Op | Name::OpForward);
+        let alone = matches!(name, Workload::Op | Workload::OpForward);
         for length in lengths {
             for gate in if alone { &gates[..] } else { &[Gate::Initial] } {
                 let batch = args.batch.unwrap_or(if trains { 8 } else { 1 });
@@ -164,7 +164,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         results.push(measure(group, size, &args, threads, &mut peak)?);
     }
     let all: Vec<_> = groups.iter().zip(&results).collect();
-    show::print(&if args.json { table::json(&all, peak) } else { table::text(&all, peak) })?;
+    terminal::print(&if args.json { table::json(&all, peak) } else { table::text(&all, peak) })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,7 +190,7 @@ fn measure(
     peak: &mut f64,
 ) -> Result<Vec<Participant>> {
     let what = format!("{} {} x {}", group.name.text(), group.batch, group.length);
-    let bar = show::spinner(what.clone());
+    let bar = terminal::spinner(what.clone());
     let mut all = Vec::new();
     for attention in &args.attention {
         let mut case = Case::new(group.name, attention, size, group.batch, group.length);
@@ -207,7 +207,9 @@ fn measure(
                 Ok(participant) => all.push(participant),
                 Err(Failed::Never(error)) => return Err(error),
                 Err(Failed::ThisCase(error)) => {
-                    bar.suspend(|| show::warn(format!("{what}, {attention}, {mode}: {error:#}")));
+                    bar.suspend(|| {
+                        terminal::warn(format!("{what}, {attention}, {mode}: {error:#}"))
+                    });
                 }
             }
         }
@@ -239,7 +241,7 @@ pub fn in_turns(
     threads: usize,
     what: &str,
 ) -> Result<Vec<Vec<f64>>> {
-    let bar = show::spinner(what.to_string());
+    let bar = terminal::spinner(what.to_string());
     let mut all = Vec::new();
     for case in cases {
         bar.set_message(format!("{what}: {} warms up", case.attention));

@@ -1,7 +1,7 @@
 //! The results, for people and for machines.
 
 use serde_json::{Value, json};
-use tra_lab::bench::{Gate, Name};
+use tra_lab::bench::{Gate, Workload};
 
 use super::Group;
 use super::participant::{By, Participant};
@@ -14,8 +14,8 @@ pub fn text(all: &Results<'_>, peak: f64) -> String {
     for (group, participants) in all {
         let Group { name, size, batch, length, gate } = group;
         let gate = match (name, gate) {
-            (Name::Op | Name::OpForward, Gate::Initial) => ", gates at their initial value",
-            (Name::Op | Name::OpForward, Gate::Open) => ", gates open",
+            (Workload::Op | Workload::OpForward, Gate::Initial) => ", gates at their initial value",
+            (Workload::Op | Workload::OpForward, Gate::Open) => ", gates open",
             _ => "",
         };
         text += &format!("\n{}, {size}, {batch} x {length}{gate}\n", name.text());

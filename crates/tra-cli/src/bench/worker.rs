@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use tra_lab::bench::{Case, Workload};
+use tra_lab::bench::{Case, PreparedWorkload};
 
 pub fn worker() -> Result<ExitCode> {
     crate::crash::answer_to_asker();
@@ -29,7 +29,7 @@ fn serve() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let line = lines.next().context("no case")??;
     let case: Case = serde_json::from_str(&line).context("the case")?;
-    let mut work = Workload::new(&case)?;
+    let mut work = PreparedWorkload::new(&case)?;
     let begin = Instant::now();
     // Slow work is warm after once.
     for _ in 0..3 {

@@ -1,9 +1,9 @@
 //! `tra reproduce`: an experiment of the paper, from training to the table.
 
-mod jobs;
-mod make;
+mod scheduler;
 mod timing;
 mod wikitext;
+mod worker_pool;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use anyhow::{Context, Result, bail};
 use tra_lab::gather::gather;
 use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
-    Experiment, Results, Selection, Size, Trial, estimate, found, in_folder, summary, table,
+    Experiment, Results, Scale, Selection, Trial, estimate, found, in_folder, summary, table,
     unfinished,
 };
 use tra_nn::device::Device;
 
-use self::jobs::Jobs;
-use self::make::make;
+use self::scheduler::make;
+use self::worker_pool::Jobs;
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::show;
 use crate::sweep::Failures;
+use crate::terminal;
 
 /// The experiments that are runs, in the order in which `all` makes them.
 const FILES: [(&str, &str); 8] = [
@@ -62,7 +62,7 @@ pub struct Args {
 
     /// quick: an hour or so on two cores; paper: the paper's own sizes and steps
     #[arg(long, default_value = "quick")]
-    scale: Size,
+    scale: Scale,
 
     /// Only these models, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.worker {
-        jobs::stop_with_parent(&interrupted);
+        worker_pool::stop_with_parent(&interrupted);
     }
     if names.len() > 1 {
         // Now, and not hours from now.
@@ -136,14 +136,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let out = folder(&args, name);
         if name == "timing" {
             if args.device != DEVICE {
-                show::say(&format!("timing is measured on {DEVICE}, whatever --device says"));
+                terminal::say(&format!("timing is measured on {DEVICE}, whatever --device says"));
             }
             timing::run(TIMING, args.scale, &out, args.dry_run)?;
             continue;
         }
         if !one(name, &args, &out, &device, &interrupted, &mut failures)? {
             if !args.worker {
-                show::say("stopped; the same command goes on from here");
+                terminal::say("stopped; the same command goes on from here");
             }
             return Ok(ExitCode::from(STOPPED));
         }
@@ -227,7 +227,7 @@ fn one(
     let trials = experiment.trials(args.scale, &selection(args), out);
     let trials = trials.with_context(|| name.to_string())?;
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
-        show::open_text(&trial.cell.config)?;
+        terminal::open_text(&trial.cell.config)?;
     }
     let mut make =
         |among_others| make(&trials, text.as_ref(), among_others, device, interrupted, failures);
@@ -235,7 +235,7 @@ fn one(
         return make(true);
     }
     let runs = plural(trials.len(), "run");
-    show::say(&format!("{}, {} scale, {runs}", experiment.title, args.scale.name()));
+    terminal::say(&format!("{}, {} scale, {runs}", experiment.title, args.scale.name()));
     let asked = args.jobs.map(usize::from);
     let asked = asked.or((args.device != DEVICE).then_some(1));
     let work = match &text {
@@ -260,13 +260,13 @@ fn one(
     }
     let trials = in_folder(&experiment, args.scale, trials, out)?;
     finish(&experiment, args, &trials, out)?;
-    show::say(&format!("took {}", show::duration(begin.elapsed().as_secs_f64())));
+    terminal::say(&format!("took {}", terminal::duration(begin.elapsed().as_secs_f64())));
     Ok(true)
 }
 
 /// Says what is left, and how long that takes; one run at a time is tried, with the threads that it will have.
 fn forecast(trials: &[Trial], work: usize, device: &Device, jobs: Jobs) -> Result<()> {
-    let spinner = show::spinner("estimating".into());
+    let spinner = terminal::spinner("estimating".into());
     let told = |name: &str| spinner.set_message(format!("estimating: {name}"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.threads).build()?;
     let estimate = pool.install(|| estimate(trials, device, told));
@@ -275,19 +275,21 @@ fn forecast(trials: &[Trial], work: usize, device: &Device, jobs: Jobs) -> Resul
     let (seconds, testing) = estimate.side_by_side(jobs.count);
     // More of them than there are threads take turns.
     let crowded = (jobs.count * jobs.threads) as f64 / rayon::current_num_threads() as f64;
-    let time = show::duration(seconds * crowded.max(1.0));
+    let time = terminal::duration(seconds * crowded.max(1.0));
     if jobs.count > 1 {
         let threads = plural(jobs.threads, "thread");
-        show::say(&format!("{} runs at a time, each with {threads}", jobs.count));
+        terminal::say(&format!("{} runs at a time, each with {threads}", jobs.count));
     }
     match (estimate.runs, estimate.tests) {
-        (0, 0) if work > 0 => show::say(&format!("everything is trained; {work} to be measured")),
-        (0, 0) => show::say("everything is trained and tested"),
-        (0, tests) => {
-            show::say(&format!("everything is trained; {tests} tests: at most about {time}"))
+        (0, 0) if work > 0 => {
+            terminal::say(&format!("everything is trained; {work} to be measured"))
         }
-        (runs, 0) => show::say(&format!("{runs} to train: about {time}")),
-        (runs, tests) => show::say(&format!(
+        (0, 0) => terminal::say("everything is trained and tested"),
+        (0, tests) => {
+            terminal::say(&format!("everything is trained; {tests} tests: at most about {time}"))
+        }
+        (runs, 0) => terminal::say(&format!("{runs} to train: about {time}")),
+        (runs, tests) => terminal::say(&format!(
             "{runs} to train, {tests} tests: about {time}, at most {:.0}% of it for the tests",
             100.0 * testing
         )),
@@ -318,16 +320,16 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     let text = format!("{title}, {scale} scale\n\n{body}");
     write(out, "table.txt", &text)?;
     write(out, "results.json", &format!("{raw}\n"))?;
-    let spinner = show::spinner("drawing the page".into());
+    let spinner = terminal::spinner("drawing the page".into());
     let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
     let device = tra_nn::device::by_name(DEVICE)?;
     let words = typed(args, &args.name, true);
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let command = format!("tra {}", words.join(" "));
-    let mut page = gather(&title, &paths, None, vec![command], &device, show::warn)?;
+    let mut page = gather(&title, &paths, None, vec![command], &device, terminal::warn)?;
     for run in &mut page.runs {
         // Not by their order: one that cannot be read is not on the page.
-        let is_its = |trial: &&Trial| show::file_name(&trial.cell.path) == run.name;
+        let is_its = |trial: &&Trial| terminal::file_name(&trial.cell.path) == run.name;
         let Some(trial) = trials.iter().find(is_its) else { continue };
         run.attention = trial.model.clone();
         if experiment.tasks.len() > 1 {
@@ -336,9 +338,9 @@ fn finish(experiment: &Experiment, args: &Args, trials: &[Trial], out: &Path) ->
     }
     write(out, "report.html", &html(&page))?;
     spinner.finish_and_clear();
-    show::print(&format!("{text}\n"))?;
+    terminal::print(&format!("{text}\n"))?;
     for name in ["table.txt", "results.json", "report.html"] {
-        show::print(&format!("{}\n", out.join(name).display()))?;
+        terminal::print(&format!("{}\n", out.join(name).display()))?;
     }
     Ok(())
 }
@@ -355,7 +357,7 @@ mod tests {
     #[test]
     fn every_experiment_can_be_planned() {
         for (name, _) in FILES {
-            for scale in [Size::Quick, Size::Paper] {
+            for scale in [Scale::Quick, Scale::Paper] {
                 let mut experiment = read(name).unwrap();
                 let text = experiment.scale(scale).text.is_some();
                 assert_eq!(text, name == "wikitext", "{name}");

@@ -6,11 +6,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
-use tra_lab::bench::{Case, Name, Peak};
-use tra_lab::reproduce::Size;
+use tra_lab::bench::{Case, Peak, Workload};
+use tra_lab::reproduce::Scale;
 
 use crate::bench::in_turns;
-use crate::show;
+use crate::terminal;
 
 /// The file.
 #[derive(Deserialize)]
@@ -49,16 +49,16 @@ impl Line {
     }
 }
 
-pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
+pub fn run(text: &str, scale: Scale, out: &Path, dry_run: bool) -> Result<()> {
     let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
-    let work = if scale == Size::Quick { file.quick } else { file.paper };
+    let work = if scale == Scale::Quick { file.quick } else { file.paper };
     let Work { batch, length, vocab, repeat } = work;
     let mut groups: Vec<(&String, Vec<Case>)> = Vec::new();
     for size in &file.sizes {
         let parsed = size.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
         let case = |model: &String| Case {
             vocab,
-            ..Case::new(Name::TrainStep, model, parsed, batch, length)
+            ..Case::new(Workload::TrainStep, model, parsed, batch, length)
         };
         groups.push((size, file.models.iter().map(case).collect()));
     }
@@ -67,11 +67,11 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     let begin = Instant::now();
     let peak = Peak::new().run() / begin.elapsed().as_secs_f64();
     let seconds = flops * (repeat + 4) as f64 / (0.5 * peak);
-    show::say(&format!(
+    terminal::say(&format!(
         "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns: about {}",
         file.title,
         scale.name(),
-        show::duration(seconds)
+        terminal::duration(seconds)
     ));
     if dry_run {
         return Ok(());
@@ -92,18 +92,18 @@ pub fn run(text: &str, scale: Size, out: &Path, dry_run: bool) -> Result<()> {
     });
     super::write(out, "table.txt", &text)?;
     super::write(out, "results.json", &format!("{raw:#}\n"))?;
-    show::print(&format!("{text}\n{}\n", out.join("results.json").display()))
+    terminal::print(&format!("{text}\n{}\n", out.join("results.json").display()))
 }
 
-fn table(file: &Timing, work: Work, scale: Size, threads: usize, lines: &[Line]) -> String {
+fn table(file: &Timing, work: Work, scale: Scale, threads: usize, lines: &[Line]) -> String {
     let [a, b] = &file.models;
-    let steps = show::thousands(file.steps);
+    let steps = terminal::thousands(file.steps);
     let mut text = format!(
         "{}, {} scale\nbatch {}, vocabulary {}, {threads} threads, medians of {} steps in turns\n\n",
         file.title,
         scale.name(),
         work.batch,
-        show::thousands(work.vocab as u64),
+        terminal::thousands(work.vocab as u64),
         work.repeat
     );
     text += &format!(
@@ -148,7 +148,7 @@ mod tests {
         let lines =
             [Line { size: "tiny".into(), seconds: [vec![0.010, 0.5, 0.01], vec![0.009; 3]] }];
         let work = Work { batch: 8, length: 256, vocab: 4096, repeat: 3 };
-        let text = table(&file, work, Size::Quick, 2, &lines);
+        let text = table(&file, work, Scale::Quick, 2, &lines);
         assert!(text.contains("58.73") && text.contains("178.19"), "{text}");
         assert!(text.contains("+12.2%") && text.contains("+14.0%"), "{text}");
         assert!(text.contains("-10.0%"), "{text}");

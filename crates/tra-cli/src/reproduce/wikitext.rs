@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use tra_lab::language::{LanguageModel, Which};
+use tra_lab::language::{CheckpointSelector, LanguageModel};
 use tra_lab::perplexity::Windows;
 use tra_lab::records::{Perplexity, Protocol};
 use tra_lab::reproduce::{Experiment, TextPart, Trial};
@@ -12,7 +12,7 @@ use tra_lab::session::ended_at;
 use tra_nn::device::Device;
 use tra_text::{Corpus, Part};
 
-use crate::show;
+use crate::terminal;
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Chunk, Protocol::Sliding];
 
@@ -61,7 +61,13 @@ pub fn prepare(
 /// Perplexity of a trained run at every window, unless it is there already.
 pub fn test(trial: &Trial, part: &TextPart, folder: &Path, device: &Device) -> Result<()> {
     let run = RunDir::open(&trial.cell.path)?;
-    let model = LanguageModel::open(&trial.cell.path, Which::Newest, None, device, show::warn)?;
+    let model = LanguageModel::open(
+        &trial.cell.path,
+        CheckpointSelector::Newest,
+        None,
+        device,
+        terminal::warn,
+    )?;
     let windows = windows(part)?;
     if is_measured(&run, model.step, &windows)? {
         return Ok(());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tra_fuzz::{Target, fuzz};
 use tra_lab::config::RunConfig;
-use tra_lab::reproduce::{Experiment, Selection, Size};
+use tra_lab::reproduce::{Experiment, Scale, Selection};
 use tra_lab::sweep::SweepConfig;
 
 use super::{repository, text};
@@ -182,7 +182,7 @@ fn experiment() {
     fuzz(&target, |path| {
         let Ok(file) = fs::read_to_string(path) else { return Ok(()) };
         let experiment = text(Experiment::parse(&file, path))?;
-        for size in [Size::Quick, Size::Paper] {
+        for size in [Scale::Quick, Scale::Paper] {
             text(experiment.trials(size, &Selection::default(), Path::new("out")))?;
         }
         Ok(())

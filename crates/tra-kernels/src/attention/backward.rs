@@ -6,7 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::bias::{Biases, HeadBias};
-use super::far::{Pairs, add_scaled};
+use super::dropped_tail::{Pairs, add_scaled};
 use super::forward::{gathered, pack_queries, with_gathered};
 use super::horizon::Bounds;
 use super::logits::{Lanes, Walk};

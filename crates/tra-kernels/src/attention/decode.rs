@@ -1,7 +1,7 @@
 //! A few queries against many keys, as in generation: lanes run over the width of the head.
 
 use super::bias::{falls, step};
-use super::far::dot;
+use super::dropped_tail::dot;
 use super::forward::{LOWEST, SavedOut, inverse};
 use super::horizon::{Bounds, Horizon, ROUND_UP, SHARE};
 use super::logits::{BOUNDED, log_sigmoid};

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::bias::{Biases, HeadBias};
 use super::decode::decode_head;
-use super::far::{Pairs, add_scaled};
+use super::dropped_tail::{Pairs, add_scaled};
 use super::horizon::{Bounds, Horizon, SHARE};
 use super::logits::{BOUNDED, Lanes, Walk};
 use super::tile::{

@@ -24,7 +24,7 @@
 mod backward;
 mod bias;
 mod decode;
-mod far;
+mod dropped_tail;
 mod forward;
 pub mod horizon;
 mod logits;

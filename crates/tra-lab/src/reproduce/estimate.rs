@@ -10,7 +10,7 @@ use tra_tasks::draw;
 use super::Trial;
 use crate::batch::Batch;
 use crate::error::LabError;
-use crate::eval::Question;
+use crate::eval::EvalSpec;
 use crate::records::Evaluation;
 use crate::run_dir::RunDir;
 use crate::session::ended_at;
@@ -54,7 +54,7 @@ struct Speed {
 }
 
 /// Steps of a run that are not taken, and tests of it that are not made.
-fn left(trial: &Trial) -> Result<(u64, Vec<&Question>), LabError> {
+fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
     let state = |run: &RunDir| -> Result<_, LabError> {
@@ -110,14 +110,13 @@ pub fn estimate(
         estimate.tests += tests.len();
         let mut testing = 0.0;
         let task = config.task.build()?;
-        for question in tests {
-            let middle = (question.lengths.from + question.lengths.to) / 2;
-            let middle =
-                if task.check_length(middle).is_ok() { middle } else { question.lengths.to };
-            let sample = draw(task.as_ref(), &question.split, (middle, middle), question.seed, 0)?;
+        for spec in tests {
+            let middle = (spec.lengths.from + spec.lengths.to) / 2;
+            let middle = if task.check_length(middle).is_ok() { middle } else { spec.lengths.to };
+            let sample = draw(task.as_ref(), &spec.split, (middle, middle), spec.seed, 0)?;
             let tokens = sample.tokens.len() as f64;
             let pass = tokens * speed.token + tokens * tokens * speed.pair;
-            testing += question.sequences as f64 * pass;
+            testing += spec.sequences as f64 * pass;
         }
         estimate.seconds.push([speed.step * steps as f64, testing]);
     }

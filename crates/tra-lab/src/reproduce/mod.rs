@@ -17,11 +17,11 @@ use tra_tasks::draw_length;
 
 use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
-use crate::eval::Question;
+use crate::eval::EvalSpec;
 use crate::sweep::Cell;
 
 pub use estimate::{Estimate, estimate, unfinished};
-pub use run::{Found, Results, found, in_folder, test};
+pub use run::{Results, TrialResult, found, in_folder, test};
 pub use table::{summary, table};
 
 /// An experiment, as its file has it.
@@ -39,9 +39,9 @@ pub struct Experiment {
     #[serde(rename = "task")]
     pub tasks: Vec<TaskEntry>,
     /// What two cores do in an hour or so.
-    pub quick: Scale,
+    pub quick: ScaleSettings,
     /// The paper's own sizes, steps and batch.
-    pub paper: Scale,
+    pub paper: ScaleSettings,
 }
 
 /// A row of the table.
@@ -88,7 +88,7 @@ pub struct TaskEntry {
 /// How large an experiment is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scale {
+pub struct ScaleSettings {
     /// In place of the experiment's, unless there are none.
     #[serde(default)]
     pub seeds: Vec<u64>,
@@ -138,7 +138,7 @@ pub struct Test {
 
 /// Which of the two scales.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Size {
+pub enum Scale {
     /// An hour or so on two cores.
     #[default]
     Quick,
@@ -146,7 +146,7 @@ pub enum Size {
     Paper,
 }
 
-impl Size {
+impl Scale {
     /// What users type.
     pub fn name(self) -> &'static str {
         match self {
@@ -156,11 +156,11 @@ impl Size {
     }
 }
 
-impl std::str::FromStr for Size {
+impl std::str::FromStr for Scale {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = [Self::Quick, Self::Paper].into_iter().find(|size| size.name() == name);
+        let found = [Self::Quick, Self::Paper].into_iter().find(|scale| scale.name() == name);
         found.ok_or_else(|| format!("{name:?} is no scale; there are quick and paper"))
     }
 }
@@ -175,7 +175,7 @@ pub struct Trial {
     /// How to train it.
     pub cell: Cell,
     /// How to test it, in this order.
-    pub tests: Vec<Question>,
+    pub tests: Vec<EvalSpec>,
 }
 
 /// What of an experiment is wanted; empty lists mean all.
@@ -196,10 +196,10 @@ impl Experiment {
     }
 
     /// The settings of a scale.
-    pub fn scale(&self, size: Size) -> &Scale {
-        match size {
-            Size::Quick => &self.quick,
-            Size::Paper => &self.paper,
+    pub fn scale(&self, scale: Scale) -> &ScaleSettings {
+        match scale {
+            Scale::Quick => &self.quick,
+            Scale::Paper => &self.paper,
         }
     }
 
@@ -207,13 +207,13 @@ impl Experiment {
     /// second, so that a table with fewer seeds is there early.
     pub fn trials(
         &self,
-        size: Size,
+        scale: Scale,
         selection: &Selection,
         out: &Path,
     ) -> Result<Vec<Trial>, LabError> {
-        self.check_names(size, selection)?;
+        self.check_names(scale, selection)?;
         let given = !selection.seeds.is_empty();
-        let own = &self.scale(size).seeds;
+        let own = &self.scale(scale).seeds;
         let seeds = [&selection.seeds, own, &self.seeds].into_iter().find(|list| !list.is_empty());
         let (mut trials, mut seen) = (Vec::new(), BTreeSet::new());
         for seed in seeds.into_iter().flatten() {
@@ -222,7 +222,7 @@ impl Experiment {
                 continue;
             }
             // Seeds that were asked for take the place of every list of the file.
-            let all = given || size == Size::Paper;
+            let all = given || scale == Scale::Paper;
             let with = |own: &[u64]| all || own.is_empty() || own.contains(seed);
             for task in &self.tasks {
                 for model in &self.models {
@@ -232,7 +232,7 @@ impl Experiment {
                         && listed(&selection.models, &model.name)
                         && listed(&task.models, &model.name)
                     {
-                        trials.push(self.trial(size, task, model, *seed, out)?);
+                        trials.push(self.trial(scale, task, model, *seed, out)?);
                     }
                 }
             }
@@ -248,16 +248,16 @@ impl Experiment {
 
     fn trial(
         &self,
-        size: Size,
+        scale: Scale,
         task: &TaskEntry,
         model: &Model,
         seed: u64,
         out: &Path,
     ) -> Result<Trial, LabError> {
-        let scale = self.scale(size);
-        let mut run = scale.run.clone();
+        let settings = self.scale(scale);
+        let mut run = settings.run.clone();
         for (quick, paper) in [(&task.quick, &task.paper), (&model.quick, &model.paper)] {
-            merge(&mut run, if size == Size::Quick { quick } else { paper });
+            merge(&mut run, if scale == Scale::Quick { quick } else { paper });
         }
         let mut attention = model.attention.clone().unwrap_or_default();
         attention.entry("name").or_insert_with(|| Value::from(model.name.as_str()));
@@ -268,19 +268,19 @@ impl Experiment {
         parts.insert("model".into(), Value::Table(attention));
         merge(&mut run, &parts);
         let config = RunConfig::from_table(run, Vec::new(), &[], None)?;
-        let tests = scale.tests.iter().filter(|test| {
+        let tests = settings.tests.iter().filter(|test| {
             listed(&test.models, &model.name)
                 && !test.except.contains(&model.name)
                 && listed(&test.tasks, &task.name)
         });
-        let question = |test: &Test, lengths: &Lengths| Question {
+        let spec = |test: &Test, lengths: &Lengths| EvalSpec {
             split: test.split.clone(),
             lengths: *lengths,
             sequences: test.sequences,
             seed,
         };
-        let tests: Vec<Question> = tests
-            .flat_map(|test| test.lengths.iter().map(move |lengths| question(test, lengths)))
+        let tests: Vec<EvalSpec> = tests
+            .flat_map(|test| test.lengths.iter().map(move |lengths| spec(test, lengths)))
             .collect();
         check(&config, &tests)?;
         let path = out.join(format!("{}-{}-s{seed}", task.name, model.name));
@@ -289,7 +289,7 @@ impl Experiment {
     }
 
     /// Every name that is used must be there, and none twice.
-    pub fn check_names(&self, size: Size, selection: &Selection) -> Result<(), LabError> {
+    pub fn check_names(&self, scale: Scale, selection: &Selection) -> Result<(), LabError> {
         let models: Vec<&String> = self.models.iter().map(|model| &model.name).collect();
         let tasks: Vec<&String> = self.tasks.iter().map(|task| &task.name).collect();
         for (kind, names) in [("model", &models), ("task", &tasks)] {
@@ -297,7 +297,7 @@ impl Experiment {
                 return Err(LabError::Setting(format!("two {kind}s have one name")));
             }
         }
-        let tests = &self.scale(size).tests;
+        let tests = &self.scale(scale).tests;
         let used_models = self.tasks.iter().flat_map(|task| &task.models);
         let used_models =
             used_models.chain(tests.iter().flat_map(|test| test.models.iter().chain(&test.except)));
@@ -308,8 +308,8 @@ impl Experiment {
 }
 
 /// Says which test cannot be made, if there is one: now, and not after the training.
-fn check(config: &RunConfig, tests: &[Question]) -> Result<(), LabError> {
-    for Question { split, lengths, sequences, seed } in tests {
+fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
+    for EvalSpec { split, lengths, sequences, seed } in tests {
         config.task.split(split)?;
         if *sequences == 0 {
             return Err(LabError::Setting(format!("a test of {split} has no sequences")));
@@ -398,7 +398,7 @@ length = '1..40'
     #[test]
     fn trials_are_those_of_the_file() {
         let file = experiment(FILE);
-        let all = |selection: &Selection| file.trials(Size::Quick, selection, Path::new("o"));
+        let all = |selection: &Selection| file.trials(Scale::Quick, selection, Path::new("o"));
         let trials = all(&Selection::default()).unwrap();
         let names: Vec<_> = trials.iter().map(|t| t.cell.path.display().to_string()).collect();
         assert_eq!(names[..2], ["o/unique-tra-s1", "o/unique-rope-qk-s1"]);
@@ -416,13 +416,13 @@ length = '1..40'
         assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
         let twice = Selection { seeds: vec![7, 7], ..some.clone() };
         assert_eq!(all(&twice).unwrap().len(), 2, "a seed listed twice is one run");
-        let paper = file.trials(Size::Paper, &some, Path::new("o")).unwrap();
+        let paper = file.trials(Scale::Paper, &some, Path::new("o")).unwrap();
         assert_eq!(paper[0].cell.config.steps, 50);
-        let paper = file.trials(Size::Paper, &Selection::default(), Path::new("o")).unwrap();
+        let paper = file.trials(Scale::Paper, &Selection::default(), Path::new("o")).unwrap();
         assert_eq!(paper.len(), 6, "the lists of seeds are for the quick scale");
         let of_scale =
             experiment(&FILE.replace("[quick.run]", "[quick]\nseeds = [2]\n[quick.run]"));
-        let trials = of_scale.trials(Size::Quick, &Selection::default(), Path::new("o")).unwrap();
+        let trials = of_scale.trials(Scale::Quick, &Selection::default(), Path::new("o")).unwrap();
         assert_eq!(trials.len(), 2);
     }
 
@@ -440,12 +440,12 @@ length = '1..40'
         ] {
             assert!(FILE.contains(from));
             let file = experiment(&FILE.replacen(from, to, 1));
-            let error = file.trials(Size::Quick, &Selection::default(), Path::new("o"));
+            let error = file.trials(Scale::Quick, &Selection::default(), Path::new("o"));
             let error = error.unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{error}");
         }
         let nobody = Selection { models: vec!["fox".into()], ..Default::default() };
-        let error = experiment(FILE).trials(Size::Quick, &nobody, Path::new("o")).unwrap_err();
+        let error = experiment(FILE).trials(Scale::Quick, &nobody, Path::new("o")).unwrap_err();
         assert!(error.to_string().contains("there are tra, rope-qk"), "{error}");
         assert!(Experiment::parse("title = 'x'\nseedz = []", Path::new("x")).is_err());
     }

@@ -9,9 +9,9 @@ use burn::tensor::Device;
 use serde::Serialize;
 use tra_tasks::draw;
 
-use super::{Experiment, Selection, Size, Trial};
+use super::{Experiment, Scale, Selection, Trial};
 use crate::error::LabError;
-use crate::eval::{Question, evaluate};
+use crate::eval::{EvalSpec, evaluate};
 use crate::records::{EvalResult, Evaluation, is_lost};
 use crate::run_dir::RunDir;
 use crate::session::ended_at;
@@ -24,12 +24,12 @@ pub struct Results {
     /// `quick` or `paper`.
     pub scale: String,
     /// One for every run.
-    pub runs: Vec<Found>,
+    pub runs: Vec<TrialResult>,
 }
 
 /// What was found of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Found {
+pub struct TrialResult {
     /// The name of the task.
     pub task: String,
     /// The name of the model.
@@ -49,21 +49,21 @@ impl Trial {
     ///
     /// Of a split, lengths after one at which no sequence was right are left out, and so are those for which
     /// the model has no positions.
-    pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&Question>, LabError> {
+    pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&EvalSpec>, LabError> {
         let task = self.cell.config.task.build()?;
         let decoder = self.cell.config.decoder(task.vocab())?;
-        let is_ours = |r: &&EvalResult| self.tests.iter().any(|question| answers(r, question));
+        let is_ours = |r: &&EvalResult| self.tests.iter().any(|spec| answers(r, spec));
         let known: Vec<EvalResult> = known.results.iter().filter(is_ours).cloned().collect();
         let mut left = Vec::new();
-        for question in &self.tests {
-            let Question { split, lengths, seed, .. } = question;
-            let is_known = known.iter().any(|result| answers(result, question));
+        for spec in &self.tests {
+            let EvalSpec { split, lengths, seed, .. } = spec;
+            let is_known = known.iter().any(|result| answers(result, spec));
             if is_known || is_lost(&known, split, lengths.from) {
                 continue;
             }
             let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
             if decoder.check_length(longest.tokens.len()).is_ok() {
-                left.push(question);
+                left.push(spec);
             }
         }
         Ok(left)
@@ -75,7 +75,7 @@ pub fn test(
     trial: &Trial,
     device: &Device,
     interrupted: &AtomicBool,
-    mut progress: impl FnMut(&Question, u64),
+    mut progress: impl FnMut(&EvalSpec, u64),
     warn: impl FnMut(String),
 ) -> Result<bool, LabError> {
     let run = RunDir::open(&trial.cell.path)?;
@@ -89,27 +89,27 @@ pub fn test(
     let task = trial.cell.config.task.build()?;
     loop {
         let known = run.evaluations()?.at(step);
-        let Some(question) = trial.left(&known)?.first().copied() else { return Ok(true) };
-        let done = |done| progress(question, done);
-        let result = evaluate(&decoder, task.as_ref(), question, interrupted, done)?;
+        let Some(spec) = trial.left(&known)?.first().copied() else { return Ok(true) };
+        let done = |done| progress(spec, done);
+        let result = evaluate(&decoder, task.as_ref(), spec, interrupted, done)?;
         let Some(result) = result else { return Ok(false) };
         run.add_evaluation(&Evaluation { step, results: vec![result] })?;
     }
 }
 
 /// Whether a result is the answer to a question.
-fn answers(result: &EvalResult, question: &Question) -> bool {
-    result.split == question.split
-        && result.shortest == question.lengths.from
-        && result.length == question.lengths.to
-        && result.sequences == question.sequences
+fn answers(result: &EvalResult, spec: &EvalSpec) -> bool {
+    result.split == spec.split
+        && result.shortest == spec.lengths.from
+        && result.length == spec.lengths.to
+        && result.sequences == spec.sequences
 }
 
 /// The runs of an experiment a folder has: those just `asked` for and the others of it that were trained there with
 /// the same settings, whatever their seeds, so that a table of some of them does not take the place of one of all.
 pub fn in_folder(
     experiment: &Experiment,
-    size: Size,
+    scale: Scale,
     asked: Vec<Trial>,
     out: &Path,
 ) -> Result<Vec<Trial>, LabError> {
@@ -127,13 +127,13 @@ pub fn in_folder(
     let seed = |name: OsString| name.to_str()?.rsplit_once("-s")?.1.parse().ok();
     let others: BTreeSet<u64> = names.filter_map(seed).collect();
     seeds.extend(others.into_iter().filter(|seed| !experiment.seeds.contains(seed)));
-    let mut all = experiment.trials(size, &Selection { seeds, ..Selection::default() }, out)?;
+    let mut all = experiment.trials(scale, &Selection { seeds, ..Selection::default() }, out)?;
     all.retain(|trial| is_asked(trial) || is_there(trial));
     Ok(all)
 }
 
 /// What was found so far of runs that are trained; the others are left out.
-pub fn found(trials: &[Trial]) -> Result<Vec<Found>, LabError> {
+pub fn found(trials: &[Trial]) -> Result<Vec<TrialResult>, LabError> {
     let mut all = Vec::new();
     for trial in trials {
         if !RunDir::exists(&trial.cell.path)? {
@@ -146,13 +146,12 @@ pub fn found(trials: &[Trial]) -> Result<Vec<Found>, LabError> {
         let Ok(Some(step)) = ended_at(&run, config) else { continue };
         let Evaluation { results, .. } = run.evaluations()?.at(step);
         let wanted = trial.tests.iter();
-        let results: Vec<EvalResult> = wanted
-            .filter_map(|question| results.iter().find(|r| answers(r, question)).cloned())
-            .collect();
+        let results: Vec<EvalResult> =
+            wanted.filter_map(|spec| results.iter().find(|r| answers(r, spec)).cloned()).collect();
         if !results.is_empty() {
             let (task, model) = (trial.task.clone(), trial.model.clone());
             let (seed, settings) = (config.seed, config.clone());
-            all.push(Found { task, model, seed, settings, step, results });
+            all.push(TrialResult { task, model, seed, settings, step, results });
         }
     }
     Ok(all)

@@ -1,6 +1,6 @@
 //! The table of an experiment: a row for every model, a column for every split and length.
 
-use super::Found;
+use super::TrialResult;
 use crate::records::{EvalResult, is_lost};
 use crate::report::{Spread, percent, plural, whole};
 
@@ -15,7 +15,7 @@ type Value = fn(&EvalResult) -> f64;
 /// Share of sequences that are fully right, then of answers that are wrong, in percent: the mean over seeds,
 /// and the deviation where they differ. A dash: not tested, as no sequence was right at a shorter length, or
 /// as the model has no such positions. Where that is so of some seeds only, they count as having none right.
-pub fn table(found: &[Found]) -> String {
+pub fn table(found: &[TrialResult]) -> String {
     let (mut rows, mut columns): (Vec<(&str, &str)>, Vec<Column>) = (Vec::new(), Vec::new());
     for run in found {
         let row = row_of(run);
@@ -40,7 +40,8 @@ pub fn table(found: &[Found]) -> String {
         text += &format!("{what}, %; {seeds}\n");
         for columns in columns.chunks(COLUMNS) {
             text += &block(&rows, columns, |row, column| {
-                let runs: Vec<&Found> = found.iter().filter(|run| row_of(run) == *row).collect();
+                let runs: Vec<&TrialResult> =
+                    found.iter().filter(|run| row_of(run) == *row).collect();
                 values(&runs, column, value, lost)
             });
         }
@@ -51,18 +52,18 @@ pub fn table(found: &[Found]) -> String {
 
 /// What the seeds of a row have in a column: of one that lost everything before, `lost`. Nothing where none was
 /// tested, or where one cannot be told: a mean of the others would flatter or wrong the row.
-fn values(runs: &[&Found], column: &Column, value: Value, lost: Option<f64>) -> Vec<f64> {
-    let tested = |run: &Found| run.results.iter().find(|r| key(r) == *column).map(value);
+fn values(runs: &[&TrialResult], column: &Column, value: Value, lost: Option<f64>) -> Vec<f64> {
+    let tested = |run: &TrialResult| run.results.iter().find(|r| key(r) == *column).map(value);
     if !runs.iter().any(|run| tested(run).is_some()) {
         return Vec::new();
     }
-    let untested = |run: &Found| lost.filter(|_| is_lost(&run.results, &column.0, column.1));
+    let untested = |run: &TrialResult| lost.filter(|_| is_lost(&run.results, &column.0, column.1));
     let all: Option<Vec<f64>> =
         runs.iter().map(|run| tested(run).or_else(|| untested(run))).collect();
     all.unwrap_or_default()
 }
 
-fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
+fn seeds(found: &[TrialResult], rows: &[(&str, &str)]) -> String {
     let of = |row: &(&str, &str)| found.iter().filter(|run| row_of(run) == *row).count();
     let (fewest, most) = (rows.iter().map(of).min(), rows.iter().map(of).max());
     match (fewest.unwrap_or(0), most.unwrap_or(0)) {
@@ -74,7 +75,7 @@ fn seeds(found: &[Found], rows: &[(&str, &str)]) -> String {
     }
 }
 
-fn row_of(run: &Found) -> (&str, &str) {
+fn row_of(run: &TrialResult) -> (&str, &str) {
     (&run.task, &run.model)
 }
 
@@ -133,7 +134,7 @@ fn mean_and_deviation(shares: &[f64]) -> String {
 }
 
 /// How much the first model was tested on every task, and how much of it was right.
-pub fn summary(found: &[Found]) -> String {
+pub fn summary(found: &[TrialResult]) -> String {
     let mut tasks: Vec<&str> = Vec::new();
     for run in found {
         if !tasks.contains(&run.task.as_str()) {
@@ -141,8 +142,8 @@ pub fn summary(found: &[Found]) -> String {
         }
     }
     let of = |task: &&str| {
-        let of_task = |run: &&Found| run.model == found[0].model && run.task == *task;
-        let runs: Vec<&Found> = found.iter().filter(of_task).collect();
+        let of_task = |run: &&TrialResult| run.model == found[0].model && run.task == *task;
+        let runs: Vec<&TrialResult> = found.iter().filter(of_task).collect();
         let name = match tasks.len() {
             1 => found[0].model.clone(),
             _ => format!("{task} {}", found[0].model),
@@ -152,7 +153,7 @@ pub fn summary(found: &[Found]) -> String {
     tasks.iter().filter_map(of).collect()
 }
 
-fn verdict(name: &str, runs: &[&Found]) -> String {
+fn verdict(name: &str, runs: &[&TrialResult]) -> String {
     let all: Vec<&EvalResult> = runs.iter().flat_map(|run| &run.results).collect();
     let sequences: u64 = all.iter().map(|r| r.sequences).sum();
     let answers: u64 = all.iter().map(|r| r.scored).sum();
@@ -188,9 +189,9 @@ mod tests {
         }
     }
 
-    fn run(model: &str, seed: u64, results: Vec<EvalResult>) -> Found {
+    fn run(model: &str, seed: u64, results: Vec<EvalResult>) -> TrialResult {
         let (task, model, settings) = ("flipflop".into(), model.into(), RunConfig::default());
-        Found { task, model, seed, settings, step: 100, results }
+        TrialResult { task, model, seed, settings, step: 100, results }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::rope::check_theta;
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
-use crate::positions::Positions;
+use crate::positions::PositionEncoding;
 
 /// Settings of [`Sinusoidal`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,8 +58,8 @@ impl AttentionConfig for SinusoidalConfig {
         true
     }
 
-    fn positions(&self) -> Option<Positions> {
-        Some(Positions::Sinusoidal { theta: self.theta })
+    fn positions(&self) -> Option<PositionEncoding> {
+        Some(PositionEncoding::Sinusoidal { theta: self.theta })
     }
 
     fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
@@ -82,8 +82,8 @@ impl AttentionConfig for LearnedConfig {
         true
     }
 
-    fn positions(&self) -> Option<Positions> {
-        Some(Positions::Learned { count: self.count })
+    fn positions(&self) -> Option<PositionEncoding> {
+        Some(PositionEncoding::Learned { count: self.count })
     }
 
     fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {

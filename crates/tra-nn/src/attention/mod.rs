@@ -56,7 +56,7 @@ pub use tra_threshold::{TraThreshold, TraThresholdConfig};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::ops::linear;
-use crate::positions::Positions;
+use crate::positions::PositionEncoding;
 
 /// Threshold Relative Attention as a layer, to be used alone in any Burn model.
 ///
@@ -122,7 +122,7 @@ pub trait AttentionConfig {
     }
 
     /// How it adds positions to the embedding, for those that do.
-    fn positions(&self) -> Option<Positions> {
+    fn positions(&self) -> Option<PositionEncoding> {
         None
     }
 

@@ -46,7 +46,7 @@ macro_rules! mechanisms {
                 match self { $(Self::$module(config) => config.has_kernel(),)* }
             }
 
-            fn positions(&self) -> Option<Positions> {
+            fn positions(&self) -> Option<PositionEncoding> {
                 match self { $(Self::$module(config) => config.positions(),)* }
             }
 

@@ -12,7 +12,7 @@ use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
 
 use super::flex::{RowTensor, by_token, dims, numbers, tensor};
-use super::graph::{FusedOps, Kept, Op};
+use super::graph::{FusedOps, Op, SavedForBackward};
 
 /// How the kernel is to be run.
 #[derive(Clone, Debug, Default)]
@@ -162,18 +162,23 @@ fn unsqueeze(x: &FlexTensor) -> FlexTensor {
 }
 
 impl Op for Attention {
-    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, SavedForBackward) {
         let shape: [usize; 4] = dims(&inputs[0]);
         let mut out = vec![0.0; shape.iter().product()];
         let saved = self.with(&inputs, self.horizon(tracked), |inputs| forward(inputs, &mut out));
         let out = by_token(out, shape);
         let mut tensors = inputs;
         tensors.push(out.clone());
-        (out, Kept { tensors, attention: Some(Arc::new(saved)) })
+        (out, SavedForBackward { tensors, attention: Some(Arc::new(saved)) })
     }
 
-    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
-        let Kept { mut tensors, attention } = kept;
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
+        let SavedForBackward { mut tensors, attention } = kept;
         let (Some(saved), Some(out)) = (attention, tensors.pop()) else {
             panic!("a backward pass of attention without what its forward pass saved");
         };
@@ -207,6 +212,6 @@ mod tests {
         let x = tensor(vec![1.0; 8], [1, 1, 2, 4]);
         let (_, kept) = op.forward(vec![x.clone(), x.clone(), x.clone()], true);
         assert_eq!(op.backward(kept.clone(), x.clone(), &[true; 3]).len(), 3);
-        op.backward(Kept { attention: None, ..kept }, x, &[true; 3]);
+        op.backward(SavedForBackward { attention: None, ..kept }, x, &[true; 3]);
     }
 }

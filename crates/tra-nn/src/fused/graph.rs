@@ -16,23 +16,28 @@ use tra_kernels::attention::Saved;
 /// An operation on tensors of the CPU backend.
 pub(crate) trait Op: Debug + Send + Sync {
     /// The output, and what the backward pass needs. `tracked` says whether there may be one.
-    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, Kept);
+    fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, SavedForBackward);
 
     /// The gradient of every input, in their order; of those that are not `wanted` there need be none.
     ///
     /// # Panics
     /// When `kept` is not what the forward pass kept.
-    fn backward(&self, kept: Kept, grad: FlexTensor, wanted: &[bool]) -> Vec<Option<FlexTensor>>;
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>>;
 }
 
 /// What an operation keeps for its backward pass.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct SavedForBackward {
     pub(crate) tensors: Vec<FlexTensor>,
     pub(crate) attention: Option<Arc<Saved>>,
 }
 
-impl Kept {
+impl SavedForBackward {
     pub(crate) fn tensors(tensors: Vec<FlexTensor>) -> Self {
         Self { tensors, attention: None }
     }
@@ -106,7 +111,7 @@ impl<C: CheckpointStrategy> FusedOps for Autodiff<Flex, C> {
 struct Step;
 
 impl<const N: usize> Backward<Flex, N> for Step {
-    type State = (Arc<dyn Op>, Kept);
+    type State = (Arc<dyn Op>, SavedForBackward);
 
     fn backward(
         self,

@@ -14,7 +14,7 @@ use tra_kernels::{
 };
 
 use super::flex::{numbers, tensor};
-use super::graph::{FusedOps, Kept, Op};
+use super::graph::{FusedOps, Op, SavedForBackward};
 
 fn last(tensor: &FlexTensor) -> usize {
     tensor.shape().last().copied().unwrap_or(1)
@@ -40,7 +40,7 @@ struct Norm {
 }
 
 impl Op for Norm {
-    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, SavedForBackward) {
         let x = inputs[0].to_contiguous();
         let width = last(&x);
         let weight = inputs.get(1).map(numbers);
@@ -49,10 +49,15 @@ impl Op for Norm {
         let (out, rows) = (tensor(out, x.shape()), inverse.len());
         let mut kept = vec![tensor(inverse, [rows]), x];
         kept.extend(inputs.into_iter().skip(1));
-        (out, Kept::tensors(kept))
+        (out, SavedForBackward::tensors(kept))
     }
 
-    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         let (inverse, x, weight) = (&kept.tensors[0], &kept.tensors[1], kept.tensors.get(2));
         let width = last(x);
         let weights = weight.map(numbers);
@@ -95,7 +100,7 @@ impl Linear {
 }
 
 impl Op for Linear {
-    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, SavedForBackward) {
         let (x, weight) = (inputs[0].to_contiguous(), &inputs[1]);
         let sizes = Self::sizes(&x, weight);
         let bias = inputs.get(2).map(numbers);
@@ -104,11 +109,16 @@ impl Op for Linear {
         let mut shape = x.shape();
         let rank = shape.num_dims();
         shape[rank - 1] = sizes.output;
-        let kept = Kept::tensors(vec![x.clone(), weight.clone()]);
+        let kept = SavedForBackward::tensors(vec![x.clone(), weight.clone()]);
         (tensor(out, shape), kept)
     }
 
-    fn backward(&self, kept: Kept, grad: FlexTensor, wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         let (x, weight) = (&kept.tensors[0], &kept.tensors[1]);
         let sizes = Self::sizes(x, weight);
         let dy = numbers(&grad);
@@ -137,7 +147,7 @@ struct Swiglu {
 }
 
 impl Op for Swiglu {
-    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, SavedForBackward) {
         let both = inputs[0].to_contiguous();
         assert!(last(&both).is_multiple_of(2), "no two halves in {:?}", both.shape());
         let half = last(&both) / 2;
@@ -145,10 +155,15 @@ impl Op for Swiglu {
         let mut shape = both.shape();
         let rank = shape.num_dims();
         shape[rank - 1] = half;
-        (tensor(out, shape), Kept::tensors(vec![both]))
+        (tensor(out, shape), SavedForBackward::tensors(vec![both]))
     }
 
-    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         let both = &kept.tensors[0];
         let (isa, half, dy) = (Isa::best(), last(both) / 2, numbers(&grad));
         let dboth = swiglu_kernel::backward(isa, &numbers(both), half, self.dropout, &dy);
@@ -196,11 +211,20 @@ pub(super) fn in_place(x: FlexTensor, change: impl FnOnce(&mut [f32])) -> FlexTe
 }
 
 impl Op for Drop {
-    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
-        (self.apply(inputs.remove(0)), Kept::default())
+    fn forward(
+        &self,
+        mut inputs: Vec<FlexTensor>,
+        _tracked: bool,
+    ) -> (FlexTensor, SavedForBackward) {
+        (self.apply(inputs.remove(0)), SavedForBackward::default())
     }
 
-    fn backward(&self, _kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        _kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         vec![Some(self.apply(grad))]
     }
 }
@@ -225,11 +249,20 @@ impl Rotate {
 }
 
 impl Op for Rotate {
-    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
-        (self.apply(inputs.remove(0), false), Kept::default())
+    fn forward(
+        &self,
+        mut inputs: Vec<FlexTensor>,
+        _tracked: bool,
+    ) -> (FlexTensor, SavedForBackward) {
+        (self.apply(inputs.remove(0), false), SavedForBackward::default())
     }
 
-    fn backward(&self, _kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        _kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         vec![Some(self.apply(grad, true))]
     }
 }
@@ -243,14 +276,23 @@ pub(crate) fn entmax<const D: usize>(logits: Tensor<D>) -> Tensor<D> {
 struct Entmax;
 
 impl Op for Entmax {
-    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(
+        &self,
+        mut inputs: Vec<FlexTensor>,
+        _tracked: bool,
+    ) -> (FlexTensor, SavedForBackward) {
         let logits = inputs.remove(0);
         let width = last(&logits);
         let weights = in_place(logits, |z| entmax_kernel::forward(z, width));
-        (weights.clone(), Kept::tensors(vec![weights]))
+        (weights.clone(), SavedForBackward::tensors(vec![weights]))
     }
 
-    fn backward(&self, kept: Kept, grad: FlexTensor, _wanted: &[bool]) -> Vec<Option<FlexTensor>> {
+    fn backward(
+        &self,
+        kept: SavedForBackward,
+        grad: FlexTensor,
+        _wanted: &[bool],
+    ) -> Vec<Option<FlexTensor>> {
         let weights = &kept.tensors[0];
         let width = last(weights);
         let p = numbers(weights);

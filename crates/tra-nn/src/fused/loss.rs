@@ -10,7 +10,7 @@ use tra_kernels::loss::forward_in_place;
 use tra_kernels::simd::Isa;
 
 use super::flex::{numbers, tensor};
-use super::graph::{FusedOps, Kept, Op};
+use super::graph::{FusedOps, Op, SavedForBackward};
 use super::layers::in_place;
 
 pub use tra_kernels::loss::NOT_SCORED;
@@ -38,19 +38,23 @@ struct CrossEntropy {
 }
 
 impl Op for CrossEntropy {
-    fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> (FlexTensor, Kept) {
+    fn forward(
+        &self,
+        mut inputs: Vec<FlexTensor>,
+        _tracked: bool,
+    ) -> (FlexTensor, SavedForBackward) {
         let logits = inputs.remove(0);
         let vocab = logits.shape()[1];
         let mut loss = 0.0;
         let gradient = in_place(logits, |logits| {
             loss = forward_in_place(Isa::best(), logits, vocab, &self.targets);
         });
-        (tensor(vec![loss as f32], [1]), Kept::tensors(vec![gradient]))
+        (tensor(vec![loss as f32], [1]), SavedForBackward::tensors(vec![gradient]))
     }
 
     fn backward(
         &self,
-        mut kept: Kept,
+        mut kept: SavedForBackward,
         grad: FlexTensor,
         _wanted: &[bool],
     ) -> Vec<Option<FlexTensor>> {

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::interrupt::STOPPED;
-use crate::show;
+use crate::terminal;
 
 /// How many at a time, and threads for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ fn listen(said: ChildStderr, lines: Option<MultiProgress>) -> Option<String> {
         match &bar {
             Some(bar) if stays => bar.println(text),
             Some(bar) => bar.set_message(text),
-            None => show::say(&text),
+            None => terminal::say(&text),
         }
     }
     bar.inspect(ProgressBar::finish_and_clear);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use tra_lab::eval::Question;
+use tra_lab::eval::EvalSpec;
 use tra_lab::report::plural;
 use tra_lab::reproduce::{TextPart, Trial, test};
 use tra_lab::run_dir::RunDir;
@@ -15,7 +15,7 @@ use tra_nn::device::Device;
 
 use super::wikitext;
 use crate::sweep::Failures;
-use crate::{show, sweep};
+use crate::{sweep, terminal};
 
 /// Trains and tests every run; whether it came to the end. Waits for those another process is at, and goes on with them
 /// if that process does not finish them. A run that fails is noted, and the others go on. `among_others` of ours it does
@@ -80,8 +80,8 @@ fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bo
         return Ok(true);
     }
     let runs = plural(left.len(), "run");
-    show::say(&format!("waiting for another process to finish {runs}"));
-    let spinner = show::spinner("waiting".into());
+    terminal::say(&format!("waiting for another process to finish {runs}"));
+    let spinner = terminal::spinner("waiting".into());
     let mut free = false;
     while !free && !interrupted.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(200));
@@ -93,19 +93,19 @@ fn wait(left: &[usize], trials: &[Trial], interrupted: &AtomicBool) -> Result<bo
 
 /// Tests one run under a spinner; where there is no terminal, with a line for each test.
 fn tested(trial: &Trial, number: &str, device: &Device, interrupted: &AtomicBool) -> Result<bool> {
-    let spinner = show::spinner(format!("{number} testing"));
+    let spinner = terminal::spinner(format!("{number} testing"));
     let terminal = std::io::stderr().is_terminal();
-    let name = show::file_name(&trial.cell.path);
+    let name = terminal::file_name(&trial.cell.path);
     let mut at = None;
-    let tell = |question: &Question, done: u64| {
-        let (split, lengths, of) = (&question.split, question.lengths, question.sequences);
+    let tell = |spec: &EvalSpec, done: u64| {
+        let (split, lengths, of) = (&spec.split, spec.lengths, spec.sequences);
         let text = format!("{number} {name}: testing {split} at {lengths}");
         spinner.set_message(format!("{text}: {done}/{of}"));
         if !terminal && at.replace((split.clone(), lengths)) != Some((split.clone(), lengths)) {
-            show::say(&text);
+            terminal::say(&text);
         }
     };
-    let whole = test(trial, device, interrupted, tell, show::warn);
+    let whole = test(trial, device, interrupted, tell, terminal::warn);
     spinner.finish_and_clear();
     Ok(whole?)
 }
