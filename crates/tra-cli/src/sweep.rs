@@ -11,6 +11,7 @@ use tra_lab::records::EvalResult;
 use tra_lab::report::plural;
 use tra_lab::run_dir::RunDir;
 use tra_lab::session::ended_at;
+use tra_lab::stats::Spread;
 use tra_lab::sweep::{Cell, Done, Shard, SweepConfig, run_cell};
 use tra_tasks::Measure;
 
@@ -209,19 +210,20 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
 }
 
 fn mean_and_deviation(values: &[f64], measure: Measure) -> String {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
+    // A mean of the others would hide a seed that diverged.
+    if values.iter().any(|value| !value.is_finite()) {
+        return "not finite".into();
+    }
+    let Some(Spread { mean, deviation, .. }) = Spread::of(values.iter().copied()) else {
+        return "-".into();
+    };
     let (scale, shown) = match measure {
         Measure::ExactMatch => (100.0, terminal::percent(mean)),
         Measure::Perplexity => (1.0, format!("{mean:.2}")),
     };
-    match values.len() {
-        0 => "-".into(),
-        1 => shown,
-        _ => {
-            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
-            format!("{shown} ± {:.1}", scale * variance.sqrt())
-        }
+    match deviation {
+        None => shown,
+        Some(deviation) => format!("{shown} ± {:.1}", scale * deviation),
     }
 }
 

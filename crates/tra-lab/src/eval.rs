@@ -13,7 +13,8 @@ use crate::batch::Batch;
 use crate::budget;
 use crate::config::Lengths;
 use crate::error::LabError;
-use crate::records::{EvalResult, clustered, wilson};
+use crate::records::EvalResult;
+use crate::stats::{clustered, reach_of_mean, wilson};
 
 /// Tokens in one forward pass, over all its sequences.
 const TOKENS: usize = 4096;
@@ -109,11 +110,7 @@ impl Tally {
 
     fn result(&self, spec: &EvalSpec) -> EvalResult {
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let n = self.losses.len().max(1) as f64;
-        let mean = self.losses.iter().sum::<f64>() / n;
-        let variance =
-            self.losses.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-        let reach = 1.96 * (variance / n).sqrt();
+        let reach = reach_of_mean(&self.losses);
         let scored: u64 = self.wrong.iter().map(|(_, scored)| scored).sum();
         let wrong: u64 = self.wrong.iter().map(|(wrong, _)| wrong).sum();
         let loss = self.loss / scored.max(1) as f64;

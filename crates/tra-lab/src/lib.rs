@@ -35,6 +35,7 @@ pub mod reproduce;
 pub mod run_dir;
 pub mod schedule;
 pub mod session;
+pub mod stats;
 pub mod sweep;
 pub mod train;
 pub mod verify;

@@ -17,6 +17,7 @@ use crate::budget;
 use crate::error::LabError;
 use crate::eval::{read, score};
 use crate::records::{Change, PerplexityResult, PositionLoss, Protocol};
+use crate::stats::reach_of_mean;
 
 /// Tokens in one forward pass, over all its windows.
 const TOKENS: usize = 4096;
@@ -166,10 +167,7 @@ fn mean(values: &[f64]) -> (f64, [f64; 2]) {
     if means.len() < 2 {
         return (all, [f64::NEG_INFINITY, f64::INFINITY]);
     }
-    let n = means.len() as f64;
-    let centre = means.iter().sum::<f64>() / n;
-    let variance = means.iter().map(|m| (m - centre).powi(2)).sum::<f64>() / (n - 1.0);
-    let reach = 1.96 * (variance / n).sqrt();
+    let reach = reach_of_mean(&means);
     (all, [all - reach, all + reach])
 }
 

@@ -77,7 +77,7 @@ pub struct EvalResult {
     /// Share of answer tokens that are wrong. For flip-flop this is the error per read.
     pub token_error: f64,
     /// Its 95% interval, in which the tokens of one sequence are not taken for independent: see
-    /// [`clustered`].
+    /// [`clustered`](crate::stats::clustered).
     pub token_error_interval: [f64; 2],
     /// Mean cross-entropy of the answer tokens; NaN if the model's logits are not finite.
     #[serde(deserialize_with = "number")]
@@ -424,78 +424,13 @@ pub(crate) fn is_lost(results: &[EvalResult], split: &str, shortest: usize) -> b
     results.iter().any(|r| r.split == split && r.length < shortest && r.exact_match == 0.0)
 }
 
-/// The Wilson score interval at 95% for `hits` out of `n`.
-pub fn wilson(hits: u64, n: u64) -> [f64; 2] {
-    wilson_share(hits as f64 / n.max(1) as f64, n as f64)
-}
-
-/// The interval at 95% of a share of `(hits, of)` summed over sequences, whose tokens are right or
-/// wrong together.
-///
-/// It is the Wilson interval for as many independent tokens as tell as much: their number divided by
-/// the design effect, the variance between sequences (of a ratio) over that of independent tokens.
-/// Where every token or none is a hit, the variance tells nothing, and a sequence counts as one.
-pub fn clustered(sequences: &[(u64, u64)]) -> [f64; 2] {
-    let sequences: Vec<_> = sequences.iter().filter(|(_, of)| *of > 0).collect();
-    let hits: u64 = sequences.iter().map(|(hits, _)| hits).sum();
-    let of: u64 = sequences.iter().map(|(_, of)| of).sum();
-    let (count, total) = (sequences.len() as f64, of as f64);
-    let share = hits as f64 / total.max(1.0);
-    let independent = share * (1.0 - share) / total.max(1.0);
-    if hits == 0 || hits == of || sequences.len() < 2 {
-        return wilson_share(share, count);
-    }
-    let squares = sequences.iter().map(|(h, n)| (*h as f64 - share * *n as f64).powi(2));
-    let variance = squares.sum::<f64>() / (total * total) * count / (count - 1.0);
-    wilson_share(share, total / (variance / independent).max(1.0))
-}
-
-fn wilson_share(p: f64, n: f64) -> [f64; 2] {
-    if n == 0.0 {
-        return [0.0, 1.0];
-    }
-    let z = 1.959_963_985;
-    let centre = p + z * z / (2.0 * n);
-    let reach = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    let scale = 1.0 + z * z / n;
-    // At the ends the formula gives 0 and 1 but for rounding.
-    let low = if p == 0.0 { 0.0 } else { (centre - reach) / scale };
-    let high = if p == 1.0 { 1.0 } else { (centre + reach) / scale };
-    [low, high]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn wilson_intervals_are_those_of_the_textbook() {
-        let [low, high] = wilson(8, 10);
-        assert!((low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4, "{low} {high}");
-        let [low, high] = wilson(64, 64);
-        assert!((low - 0.9434).abs() < 1e-4 && high == 1.0, "{low} {high}");
-        assert_eq!(wilson(0, 64)[0], 0.0);
-        assert_eq!(wilson(0, 0), [0.0, 1.0]);
-    }
-
     fn result(split: &str, length: usize, sequences: u64, exact_match: f64) -> EvalResult {
         let split = split.into();
         EvalResult { split, length, sequences, exact_match, ..EvalResult::default() }
-    }
-
-    /// Sequences that are right or wrong as a whole tell as much as one token each.
-    #[test]
-    fn tokens_of_a_sequence_are_not_independent() {
-        let whole: Vec<_> = (0..40).map(|i| (if i % 4 == 0 { 100 } else { 0 }, 100)).collect();
-        let [low, high] = clustered(&whole);
-        let [low_of_sequences, high_of_sequences] = wilson(10, 40);
-        assert!((low - low_of_sequences).abs() < 0.01 && (high - high_of_sequences).abs() < 0.01);
-        // Spread evenly, they tell as much as independent ones, and never more.
-        let even: Vec<_> = (0..40).map(|_| (25, 100)).collect();
-        assert_eq!(clustered(&even), wilson(1000, 4000));
-        assert_eq!(clustered(&[(0, 500), (0, 500)]), wilson(0, 2));
-        assert_eq!(clustered(&[]), [0.0, 1.0]);
-        assert_eq!(clustered(&[(3, 3), (0, 0)]), wilson(1, 1));
     }
 
     #[test]

@@ -27,7 +27,13 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// Tensors that do not fit together.
     #[error(transparent)]
-    Shape(#[from] ShapeError),
+    Shape(Box<ShapeError>),
+}
+
+impl From<ShapeError> for Error {
+    fn from(error: ShapeError) -> Self {
+        Self::Shape(Box::new(error))
+    }
 }
 
 /// Tensors of attention whose shapes do not fit together.

@@ -128,14 +128,7 @@ impl Participant {
 
     /// Median of the runs.
     pub fn median(&self) -> f64 {
-        let mut sorted = self.seconds.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        match sorted.len() {
-            0 => f64::NAN,
-            n if n % 2 == 1 => sorted[middle],
-            _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-        }
+        tra_lab::stats::median(&self.seconds)
     }
 }
 

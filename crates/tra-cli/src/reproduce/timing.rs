@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tra_lab::bench::{Case, Peak, Workload};
 use tra_lab::reproduce::Scale;
+use tra_lab::stats::median;
 
 use crate::bench::in_turns;
 use crate::terminal;
@@ -41,11 +42,7 @@ struct Line {
 
 impl Line {
     fn medians(&self) -> [f64; 2] {
-        self.seconds.each_ref().map(|all| {
-            let mut all = all.clone();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        })
+        self.seconds.each_ref().map(|all| median(all))
     }
 }
 

@@ -53,7 +53,7 @@
 //!
 //! **With dropout on the logits** the kept logits are scaled by `f = 1 / (1 - rate)`, and so are
 //! `B_i`, `d_i` and `x` in `T`; the dropped ones are 0 wherever they are and do not decay. Those
-//! are looked up one by one behind the horizon (`far.rs`). Training may scale the logits down besides
+//! are looked up one by one behind the horizon (`dropped_tail.rs`). Training may scale the logits down besides
 //! ([`Dropout::times`](crate::dropout::Dropout::times)). Where `f < 1`, `1 / (1 - e^(f d)) <= 1 / (f (1 - e^d))` takes
 //! the place of the series, because `1 - e^(d x)` is concave in `x` and 0 at 0.
 

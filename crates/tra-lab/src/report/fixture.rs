@@ -1,7 +1,8 @@
 //! Small reports for tests: `rope` before `tra`, two seeds each.
 
 use super::*;
-use crate::records::{PerplexityResult, PositionLoss, Protocol, wilson};
+use crate::records::{PerplexityResult, PositionLoss, Protocol};
+use crate::stats::wilson;
 
 pub fn report() -> Report {
     let runs = [("rope", 0), ("tra", 0), ("rope", 1), ("tra", 1)];

@@ -21,7 +21,6 @@ mod windows;
 use tra_tasks::Measure;
 
 use crate::records::{EvalResult, EvaluationRecord, Perplexity, StepRecord};
-pub(crate) use series::Spread;
 use series::Task;
 pub use text::{percent, plural, whole};
 

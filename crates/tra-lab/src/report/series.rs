@@ -5,6 +5,7 @@ use tra_tasks::Measure;
 use super::Run;
 use super::marks::{self, Mark};
 use crate::records::{EvalResult, is_lost};
+pub use crate::stats::Spread;
 
 /// The runs of one task.
 pub struct Task<'a> {
@@ -29,35 +30,9 @@ pub struct Place<'a> {
     pub length: usize,
 }
 
-/// A quantity over seeds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    pub mean: f64,
-    /// Sample standard deviation; none for a single seed.
-    pub deviation: Option<f64>,
-    pub least: f64,
-    pub most: f64,
-}
-
 impl<'a> Place<'a> {
     pub fn of(result: &'a EvalResult) -> Self {
         Self { split: &result.split, shortest: result.shortest, length: result.length }
-    }
-}
-
-impl Spread {
-    /// Of the finite ones among `values`; none if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-        let (&first, n) = (values.first()?, values.len() as f64);
-        let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Some(Self {
-            mean,
-            deviation: (values.len() > 1).then(|| (squares / (n - 1.0)).sqrt()),
-            least: values.iter().copied().fold(first, f64::min),
-            most: values.iter().copied().fold(first, f64::max),
-        })
     }
 }
 
@@ -227,14 +202,5 @@ mod tests {
         let rope = tasks[0].series.iter().find(|series| series.label == "rope").unwrap();
         let spread = rope.exact_match(Place::of(&far)).unwrap();
         assert_eq!((spread.mean, spread.least, spread.most), (0.25, 0.0, 0.5));
-    }
-
-    #[test]
-    fn a_spread_leaves_out_what_is_not_finite() {
-        let spread = Spread::of([1.0, f64::NAN, 3.0]).unwrap();
-        assert_eq!((spread.mean, spread.least, spread.most), (2.0, 1.0, 3.0));
-        assert!((spread.deviation.unwrap() - 2f64.sqrt()).abs() < 1e-12);
-        assert_eq!(Spread::of([0.5]).unwrap().deviation, None);
-        assert_eq!(Spread::of([f64::NAN]), None);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::TrialResult;
 use crate::records::{EvalResult, is_lost};
-use crate::report::{Spread, percent, plural, whole};
+use crate::report::{percent, plural, whole};
+use crate::stats::Spread;
 
 /// Columns that fit on a line of 80.
 const COLUMNS: usize = 7;
