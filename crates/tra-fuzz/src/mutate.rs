@@ -1,6 +1,6 @@
 //! Changes files at random, the same way every time.
 
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 /// Numbers at the edges of what fields hold.
 const EDGES: [u64; 14] = [

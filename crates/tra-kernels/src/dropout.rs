@@ -5,8 +5,8 @@
 //! hash is 32 bits wide and uses only multiplications, shifts and exclusive-or, which every vector
 //! instruction set has.
 
-use crate::random::Stream;
 use crate::simd::{Isa, Simd, kernel};
+use tra_random::Stream;
 
 /// One dropout site at one training step.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -109,7 +109,7 @@ fn each_row(x: &mut [f32], width: usize, f: impl Fn(&mut [f32]) + Sync) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     /// `tau` by bisection in f64.
     fn plain(z: &[f64]) -> Vec<f64> {

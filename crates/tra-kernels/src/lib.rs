@@ -7,8 +7,6 @@
 //! - [`simd`]: the instruction sets they are compiled for, chosen at run time;
 //! - [`tra::naive`]: the definition of the mechanism, forward and backward, in plain `f64` loops.
 //!   It is the yardstick for every faster implementation and is never optimised;
-//! - [`random`]: the counter-based generator behind weight initialisation, tasks and dropout, so
-//!   that every draw is a function of a seed and a position, never of the order of execution;
 //! - [`memory`]: keeping freed memory for the next training step;
 //! - [`dropout`]: which elements a dropout site drops, rebuilt anywhere from (seed, step, site).
 
@@ -24,7 +22,6 @@ pub mod memory;
 pub mod muon;
 pub mod norm;
 mod parallel;
-pub mod random;
 pub mod rotate;
 mod scratch;
 pub mod simd;

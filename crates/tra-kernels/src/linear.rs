@@ -172,7 +172,7 @@ pub(crate) fn product(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     #[test]
     fn products_and_gradients_agree_with_sums() {

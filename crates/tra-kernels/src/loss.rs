@@ -134,7 +134,7 @@ unsafe fn softmax_generic<S: Simd>(row: &mut [f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     #[test]
     fn every_instruction_set_agrees_with_the_formula() {

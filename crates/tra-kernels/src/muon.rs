@@ -115,7 +115,7 @@ fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     fn draw(tag: u64, n: usize) -> Vec<f32> {
         (0..n as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()

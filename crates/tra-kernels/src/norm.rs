@@ -184,7 +184,7 @@ unsafe fn backward_rows<S: Simd>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     /// Against the formula in f64, and its gradients against differences.
     #[test]

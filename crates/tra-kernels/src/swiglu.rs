@@ -163,7 +163,7 @@ unsafe fn backward_rows<S: Simd>(both: &[f32], half: usize, dboth: &mut [MaybeUn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     #[test]
     fn every_instruction_set_agrees_with_the_formula() {

@@ -3,8 +3,8 @@
 use tra_kernels::attention::{
     Bias, Gradients, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
 };
-use tra_kernels::random::Stream;
 use tra_kernels::simd::Isa;
+use tra_random::Stream;
 
 const DIM: usize = 16;
 

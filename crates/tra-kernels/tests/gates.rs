@@ -4,9 +4,9 @@
 use tra_kernels::attention::{
     Gradients, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
 };
-use tra_kernels::random::Stream;
 use tra_kernels::simd::Isa;
 use tra_kernels::tra::naive;
+use tra_random::Stream;
 
 const DIM: usize = 16;
 const LENGTH: usize = 900;

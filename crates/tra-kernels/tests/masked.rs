@@ -5,8 +5,8 @@ use tra_kernels::attention::{
     Bias, Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward,
 };
 use tra_kernels::dropout::Dropout;
-use tra_kernels::random::Stream;
 use tra_kernels::simd::Isa;
+use tra_random::Stream;
 
 /// One head, so that a row is a token.
 const DIM: usize = 24;

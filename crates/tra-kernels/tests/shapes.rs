@@ -7,9 +7,9 @@ use tra_kernels::attention::{
     Bias, Bounds, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
 };
 use tra_kernels::dropout::Dropout;
-use tra_kernels::random::Stream;
 use tra_kernels::simd::Isa;
 use tra_kernels::{adamw, entmax, linear, loss, muon, norm, rotate, swiglu};
+use tra_random::Stream;
 
 /// What a call that must panic says.
 fn refused<R>(what: &str, call: impl FnOnce() -> R) -> String {

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use burn::tensor::{Int, Tensor, TensorData};
-use tra_kernels::random::Stream;
 use tra_nn::Decoder;
+use tra_random::Stream;
 use tra_tasks::{PAD, Sample, Task, TaskError, draw, draw_length};
 
 use crate::config::RunConfig;

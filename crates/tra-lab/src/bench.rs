@@ -6,10 +6,10 @@ use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use tra_kernels::attention::{Bias, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
 use tra_kernels::linear;
-use tra_kernels::random::Stream;
 use tra_kernels::simd::Isa;
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
+use tra_random::Stream;
 
 use crate::batch::Batch;
 use crate::budget;

@@ -198,9 +198,9 @@ fn by_position(losses: &[(f64, usize)]) -> Vec<PositionLoss> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use tra_kernels::random::Stream;
     use tra_nn::attention::{AnyAttentionConfig, NAMES};
     use tra_nn::{DecoderConfig, Pass};
+    use tra_random::Stream;
 
     const VOCAB: usize = 13;
 

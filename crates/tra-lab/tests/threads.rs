@@ -6,11 +6,11 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
-use tra_kernels::random::Stream;
 use tra_lab::loss::cross_entropy;
 use tra_lab::optimizer::{FlatGradients, Optimizer, OptimizerConfig, OptimizerKind};
 use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
 use tra_nn::{Decoder, DecoderConfig, Pass};
+use tra_random::Stream;
 
 const BATCH: usize = 8;
 const LENGTH: usize = 512;

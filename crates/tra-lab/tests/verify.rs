@@ -256,7 +256,7 @@ fn record(
 }
 
 fn random_tokens(length: usize, vocab: u64) -> Vec<Vec<u32>> {
-    let stream = tra_kernels::random::Stream::new(3);
+    let stream = tra_random::Stream::new(3);
     let sequence = |s| (0..length as u64).map(|i| stream.fork(s).below(i, vocab) as u32).collect();
     (0..2).map(sequence).collect()
 }

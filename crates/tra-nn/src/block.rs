@@ -5,7 +5,7 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 use tra_kernels::dropout::Dropout;
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::attention::{AnyAttention, AttentionLayer, AttentionLayerConfig};
 use crate::config::DecoderConfig;

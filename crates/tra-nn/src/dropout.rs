@@ -4,7 +4,7 @@ use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tra_kernels::dropout::Dropout;
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::fused;
 

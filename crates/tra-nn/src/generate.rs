@@ -1,7 +1,7 @@
 //! Continuing a sequence, one token at a time.
 
 use burn::module::Module;
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::cache::Cache;
 use crate::decoder::Decoder;

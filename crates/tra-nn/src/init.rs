@@ -7,7 +7,7 @@
 use burn::module::{Param, ParamId};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 /// Makes the parameters of a module.
 #[derive(Clone, Debug)]

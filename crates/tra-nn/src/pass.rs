@@ -1,7 +1,7 @@
 //! How a model is being run: plainly, in training, with a cache, or under observation.
 
 use burn::tensor::{Bool, Tensor, TensorData};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::attention::Context;
 use crate::cache::{Cache, LayerCache};

@@ -156,7 +156,7 @@ mod tests {
     /// at first.
     #[test]
     fn a_large_vocabulary_is_sampled_as_if_sorted_whole() {
-        let stream = tra_kernels::random::Stream::new(7);
+        let stream = tra_random::Stream::new(7);
         let logits: Vec<f32> =
             (0..3000).map(|i| (4.0 * stream.normal(i) as f32).round() / 2.0).collect();
         let plain = |sampling: Sampling, draw: f64| {

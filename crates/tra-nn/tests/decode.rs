@@ -6,11 +6,11 @@ mod common;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use common::{floats, normals};
-use tra_kernels::random::Stream;
 use tra_nn::attention::{
     AnyAttention, AnyAttentionConfig, AttentionConfig, AttentionLayer, AttentionLayerConfig, NAMES,
 };
 use tra_nn::{LayerCache, LayerPass, WeightInit};
+use tra_random::Stream;
 
 const LENGTH: usize = 4096;
 const HEADS: usize = 2;

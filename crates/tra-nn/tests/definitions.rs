@@ -6,12 +6,12 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::Linear;
 use burn::tensor::{DType, Device, Tensor};
 use common::{floats, normals};
-use tra_kernels::random::Stream;
 use tra_nn::attention::{
     AnyAttention, AnyAttentionConfig, Asentmax, Attention, AttentionConfig, Differential,
     HeadSizes, Heads, NAMES,
 };
 use tra_nn::{DecoderConfig, DropoutPlacement, LayerPass, Pass, WeightInit};
+use tra_random::Stream;
 
 const BATCH: usize = 2;
 const LENGTH: usize = 19;

@@ -6,9 +6,9 @@ mod common;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use common::{floats, lively, mechanisms, normals, tokens};
-use tra_kernels::random::Stream;
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, fused};
+use tra_random::Stream;
 
 struct Outcome {
     logits: Vec<f64>,

@@ -5,9 +5,9 @@ mod common;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor};
 use common::{floats, in_f64, lively, mechanisms, normals, odd_sizes, tokens};
-use tra_kernels::random::Stream;
 use tra_nn::attention::{AnyAttentionConfig, LearnedConfig};
 use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, Probe};
+use tra_random::Stream;
 
 const LENGTH: usize = 7;
 

@@ -5,9 +5,9 @@ mod common;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use common::{floats, mechanisms, normals};
-use tra_kernels::random::Stream;
 use tra_nn::attention::{AnyAttentionConfig, Attention, AttentionConfig, HeadSizes, Heads};
 use tra_nn::{DropoutPlacement, LayerPass, WeightInit, fused};
+use tra_random::Stream;
 
 const HEADS: usize = 2;
 const LENGTH: usize = 70;

@@ -9,7 +9,7 @@
 //! through all n digits in about 1 / (2 n) of the samples. Length counts digits of each number.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

@@ -6,7 +6,7 @@
 //! the longest split. Length counts symbols of the input.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, FREE, Symbols};
 use crate::{Sample, Split, Task};

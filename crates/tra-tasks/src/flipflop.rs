@@ -6,7 +6,7 @@
 //! and `w` and `r` share the rest. Length counts tokens: 512 is 256 pairs, as in the paper.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::{Sample, Split, Task};
 

@@ -6,7 +6,7 @@
 //! the alphabet and may repeat. Length counts symbols of the string.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

@@ -13,7 +13,7 @@
 //! short for the instruction is answered by nothing.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

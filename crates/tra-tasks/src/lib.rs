@@ -24,7 +24,7 @@ mod symbols;
 pub mod text;
 mod transcription;
 
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 pub use registry::{NAMES, TaskConfig};
 

@@ -6,7 +6,7 @@
 //! the mark. Length counts tokens between BOS and SEP.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

@@ -5,7 +5,7 @@
 //! that misses one is right half the time. Length counts bits.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

@@ -6,7 +6,7 @@
 //! `queries` says, or all if there are fewer, none twice and in random order. Length counts pairs.
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::symbols::{self, BOS, FREE, SEP, Symbols};
 use crate::{Sample, Split, Task};

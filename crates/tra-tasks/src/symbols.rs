@@ -1,6 +1,6 @@
 //! What the tasks over strings of symbols share: special tokens, drawing, names and splits.
 
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 
 use crate::{PAD, Sample, Split};
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 use tra_text::{Corpus, Part, Progress, TextError, Tokenizer, Tokens, default_cache};
 
 use crate::{Measure, Sample, Split, Task, TaskError};

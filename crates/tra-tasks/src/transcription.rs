@@ -62,7 +62,7 @@ macro_rules! transcription {
                 &self,
                 _: &$crate::Split,
                 length: usize,
-                stream: tra_kernels::random::Stream,
+                stream: tra_random::Stream,
             ) -> $crate::Sample {
                 let input = self.symbols().string(stream, length);
                 let answer: Vec<u32> = $answer(&input);

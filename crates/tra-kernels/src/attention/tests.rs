@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::naive::Dense;
 use super::*;
-use crate::random::Stream;
 use crate::tra::naive;
+use tra_random::Stream;
 
 #[derive(Clone, Debug)]
 struct Case {

@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn every_instruction_set_drops_the_same_elements() {
-        use crate::{dropout::Dropout, random::Stream};
+        use crate::dropout::Dropout;
+        use tra_random::Stream;
         let dropout = Dropout::new(Stream::new(3), 0.3);
         let keys: Vec<u32> = (0..32).map(|row| dropout.row(row).key()).collect();
         let mut expected = Vec::new();

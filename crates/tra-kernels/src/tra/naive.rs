@@ -251,7 +251,7 @@ fn sigmoid(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use tra_random::Stream;
 
     fn normals(stream: Stream, tag: u64, n: usize) -> Vec<f64> {
         (0..n as u64).map(|i| stream.fork(tag).normal(i)).collect()

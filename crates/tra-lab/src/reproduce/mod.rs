@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::{Table, Value};
-use tra_kernels::random::Stream;
+use tra_random::Stream;
 use tra_tasks::draw_length;
 
 use crate::config::{Lengths, RunConfig};

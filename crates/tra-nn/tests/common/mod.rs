@@ -3,9 +3,9 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use tra_kernels::random::Stream;
 use tra_nn::attention::{AnyAttentionConfig, NAMES};
 use tra_nn::{Decoder, DecoderConfig};
+use tra_random::Stream;
 
 /// Every mechanism with its default settings, but for learned positions up to 2,000, and those of the rivals with QK-norm on.
 pub fn mechanisms() -> Vec<AnyAttentionConfig> {

@@ -7,7 +7,7 @@
 /// A stream of random numbers, addressed by index.
 ///
 /// ```
-/// use tra_kernels::random::Stream;
+/// use tra_random::Stream;
 ///
 /// let weights = Stream::new(42).fork_name("layers.0.attn.tokeys.weight");
 /// assert_eq!(weights.bits(7), weights.bits(7));
