@@ -113,7 +113,11 @@ impl RunDir {
         let newest: Vec<u64> = due.take(config.keep).copied().collect();
         for old in steps {
             if old < step && Some(old) != best && !newest.contains(&old) {
-                remove(&self.checkpoints().join(folder(old)))?;
+                let parent = self.checkpoints();
+                // Out of sight first: whoever reads it meanwhile finds all of it or nothing.
+                let hidden = parent.join(format!(".{}.removed", folder(old)));
+                rename(&parent.join(folder(old)), &hidden)?;
+                remove(&hidden)?;
             }
         }
         Ok(())
@@ -238,7 +242,7 @@ impl RunDir {
         mut warn: impl FnMut(String),
         read: impl Fn(u64) -> Result<T, LabError>,
     ) -> Result<Option<T>, LabError> {
-        loop {
+        'listed: loop {
             let steps = self.steps()?;
             let (mut faults, mut denied) = (Vec::new(), false);
             for step in steps.iter().rev() {
@@ -252,6 +256,8 @@ impl RunDir {
                         return Ok(Some(found));
                     }
                     Ok(_) => break,
+                    // A training process has removed it since it was listed, and written a newer one.
+                    Err(_) if !self.checkpoints().join(folder(*step)).exists() => continue 'listed,
                     Err(error) => {
                         denied |= error.is_denied();
                         let what = if error.is_denied() { "cannot be read" } else { "is damaged" };
@@ -262,11 +268,8 @@ impl RunDir {
             if faults.is_empty() {
                 return Ok(None);
             }
-            // A training process may have removed what was listed, and written others.
-            if self.steps()? == steps {
-                let reason = format!("no checkpoint can be used: {}", faults.join("; "));
-                return Err(LabError::run_dir(self.path(), reason));
-            }
+            let reason = format!("no checkpoint can be used: {}", faults.join("; "));
+            return Err(LabError::run_dir(self.path(), reason));
         }
     }
 
