@@ -70,11 +70,11 @@ impl RunDir {
             path.try_exists().map_err(|e| LabError::io("cannot read", &path, e))
         };
         if there(CONFIG)? {
-            let path = path.display();
             let reason = format!(
-                "already contains a run; continue it with --resume {path}, or choose another --out"
+                "already contains a run; continue it with --resume {}, or choose another --out",
+                path.display()
             );
-            return Err(LabError::run_dir(Path::new(&path.to_string()), reason));
+            return Err(LabError::run_dir(path, reason));
         }
         let mut leftovers = Vec::new();
         for name in [METRICS, EVAL, PERPLEXITY] {

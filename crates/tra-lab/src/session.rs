@@ -37,7 +37,7 @@ pub struct Session {
     unkept: Vec<EvaluationRecord>,
     /// Whether the settings are other than those of `config.toml`.
     changed: bool,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Session {
@@ -60,7 +60,7 @@ impl Session {
             history: History::default(),
             unkept: Vec::new(),
             changed: false,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -108,7 +108,7 @@ impl Session {
         let history = History::until(start.position.step, metrics, &config);
         let changed = config != before;
         let start = Some(start);
-        Ok(Self { run, config, task, start, history, unkept, changed, _lock: lock })
+        Ok(Self { run, config, task, start, history, unkept, changed, lock })
     }
 
     /// The run.
@@ -133,7 +133,7 @@ impl Session {
 
     /// Gives the lock back, to be held for what comes after training.
     pub fn into_lock(self) -> Lock {
-        self._lock
+        self.lock
     }
 
     pub(crate) fn task(&self) -> &Arc<dyn Task> {
@@ -270,12 +270,13 @@ impl History {
     }
 
     fn ended(&self, step: u64, config: &RunConfig) -> Option<End> {
-        match () {
-            () if self.is_evaluation_due(step, config) => None,
-            () if self.is_perfect(config) => Some(End::Perfect),
-            () if step >= config.steps => Some(End::Finished),
-            () => None,
+        if self.is_evaluation_due(step, config) {
+            return None;
         }
+        if self.is_perfect(config) {
+            return Some(End::Perfect);
+        }
+        (step >= config.steps).then_some(End::Finished)
     }
 }
 
