@@ -235,6 +235,16 @@ fn a_diverging_run_is_noted_and_tried_again_when_asked() {
     assert!(!path.join("failure.txt").exists());
 }
 
+/// A device never ends.
+#[test]
+fn settings_are_read_from_files_that_end() {
+    for arguments in [["sweep", "/dev/zero"], ["train", "--config=/dev/zero"]] {
+        let more: &[&str] = if arguments[0] == "train" { &["--out", "never"] } else { &[] };
+        let error = refused(&[&arguments[..], more].concat());
+        assert!(error.contains("larger than 16 MiB"), "{error}");
+    }
+}
+
 #[test]
 fn an_instruction_set_that_is_not_there_is_named() {
     let output = command(&["tasks"]).env("TRA_ISA", "foo").output().unwrap();

@@ -1,5 +1,6 @@
 //! What a run is: task, model, optimisation, evaluation. One TOML file, and flags that win over it.
 
+use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,22 @@ const RECORDED: [&str; 21] = [
     "model.attention",
 ];
 
+/// Larger than any file of settings; whatever goes on beyond it is a device, or a mistake.
+const LARGEST_FILE: u64 = 16 << 20;
+
+/// Returns the text of a file of settings: of a run, a sweep or an experiment.
+pub fn read_text(path: &Path) -> Result<String, LabError> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map(|file| file.take(LARGEST_FILE + 1));
+    file.and_then(|mut file| file.read_to_string(&mut text))
+        .map_err(|e| LabError::io("cannot read", path, e))?;
+    if text.len() as u64 > LARGEST_FILE {
+        let reason = "larger than 16 MiB: not a file of settings".into();
+        return Err(LabError::Config { path: path.into(), reason });
+    }
+    Ok(text)
+}
+
 impl RunConfig {
     /// Reads a config file, if any, and lets flags win over it. `set` holds further settings as
     /// `path=value`, such as `task.alphabet=26`. A run that this machine has no memory for is refused, a run of text
@@ -233,8 +250,7 @@ impl RunConfig {
         let table = match file {
             None => Table::new(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|source| LabError::io("cannot read", path, source))?;
+                let text = read_text(path)?;
                 text.parse::<Table>().map_err(|e| LabError::config(path, &text, &e))?
             }
         };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use tra_disk::Lock;
 
-use crate::config::RunConfig;
+use crate::config::{RunConfig, read_text};
 use crate::error::LabError;
 use crate::run_dir::RunDir;
 use crate::session::{Session, ended_at};
@@ -66,8 +66,7 @@ impl std::str::FromStr for Shard {
 impl SweepConfig {
     /// Reads a grid; a relative `out` is relative to where the program runs.
     pub fn read(path: &Path) -> Result<Self, LabError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| LabError::io("cannot read", path, e))?;
+        let text = read_text(path)?;
         toml::from_str(&text).map_err(|e| LabError::config(path, &text, &e))
     }
 

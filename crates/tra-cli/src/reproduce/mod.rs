@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use tra_lab::config::read_text;
 use tra_lab::gather::gather;
 use tra_lab::report::{html, plural};
 use tra_lab::reproduce::{
@@ -197,7 +198,7 @@ fn read(name: &str) -> Result<Experiment> {
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "toml") {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = read_text(path)?;
         return Ok(Experiment::parse(&text, path)?);
     }
     let known: Vec<&str> = FILES.iter().map(|(known, _)| *known).collect();
