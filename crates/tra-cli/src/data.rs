@@ -1,19 +1,18 @@
 //! `tra data`: fetching text, looking at it, and making a tokenizer for it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::json;
-use tra_disk::AtomicFile;
-use tra_fetch::{Observer, Request};
-use tra_text::{Corpus, Part, TextError, Tokenizer, default_cache, source};
+use tra_fetch::Request;
+use tra_lab::language::learn_tokenizer;
+use tra_lab::observer::{Event, Observer};
+use tra_lab::session::tokenising;
+use tra_text::{Corpus, Part, Tokenizer, default_cache};
 
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 
 /// Fetch data sets, tokenise text, learn a tokenizer
 #[derive(clap::Args)]
@@ -93,12 +92,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 struct Download {
-    bar: terminal::Bytes,
+    terminal: Terminal,
     name: String,
     bytes: u64,
 }
 
-impl Observer for Download {
+impl tra_fetch::Observer for Download {
     fn present(&mut self, name: &str) {
         eprintln!("{name}: there already, and its checksum is right");
     }
@@ -108,11 +107,12 @@ impl Observer for Download {
     }
 
     fn progress(&mut self, done: u64) {
-        self.bar.show(&self.name, done, self.bytes);
+        let what = format!("downloading {}", self.name);
+        self.terminal.event(Event::Progress { what, done, of: self.bytes, bytes: true });
     }
 
     fn finished(&mut self) {
-        self.bar.finish();
+        self.terminal.clear();
         eprintln!("{}: {}, checked", self.name, terminal::bytes(self.bytes));
     }
 }
@@ -120,9 +120,9 @@ impl Observer for Download {
 fn get(args: GetArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
     let mut download =
-        Download { bar: terminal::Bytes::new("downloading"), name: String::new(), bytes: 0 };
+        Download { terminal: Terminal::new(), name: String::new(), bytes: 0 };
     let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
-    download.bar.finish();
+    download.terminal.clear();
     for file in files? {
         terminal::print(&format!("{}\n", file.display()))?;
     }
@@ -132,12 +132,11 @@ fn get(args: GetArgs) -> Result<ExitCode> {
 fn tokens(args: TokensArgs) -> Result<ExitCode> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
     let corpus = Corpus::find(&args.text, Part::Train)?;
-    let mut bar = terminal::Bytes::new("tokenising");
-    let name = terminal::file_name(&args.text);
+    let mut terminal = Terminal::new();
     let (begin, cache) = (Instant::now(), default_cache()?);
-    let tokens = corpus.tokens(&tokenizer, &cache, &mut |done| bar.show(&name, done.read, done.of));
-    bar.finish();
-    let tokens = tokens?;
+    let progress = &mut |done| tokenising(&args.text, done, &mut terminal);
+    let tokens = corpus.tokens(&tokenizer, &cache, progress)?;
+    terminal.clear();
     let seconds = begin.elapsed().as_secs_f64();
     if args.json {
         let about = json!({
@@ -161,38 +160,11 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line longer than this is sent in parts, so that it need not be in memory as a whole.
-const LONGEST_LINE: usize = 1 << 18;
-
-/// Sends a file line by line.
-fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
-    let mut waiting = String::new();
-    let send = |line: &str| drop(to.send(line.into()));
-    source::read(file, &mut |_| {}, &mut |part| {
-        waiting += part;
-        if let Some(end) = waiting.rfind('\n') {
-            waiting[..=end].split_inclusive('\n').for_each(send);
-            waiting.drain(..=end);
-        }
-        while waiting.len() > LONGEST_LINE {
-            let place = part_of(&waiting);
-            send(&waiting[..place]);
-            waiting.drain(..place);
-        }
-        Ok(())
-    })?;
-    send(&waiting);
-    Ok(())
-}
-
-/// Where a long line is cut: before white space, if there is some.
-fn part_of(line: &str) -> usize {
-    let most = line.floor_char_boundary(LONGEST_LINE);
-    line[..most].rfind(char::is_whitespace).filter(|place| *place > 0).unwrap_or(most)
-}
-
 fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
+    let mut terminal = Terminal::new();
+    terminal.status(&format!("learning from {}", terminal::file_name(&args.text)));
     let vocab = learn_tokenizer(&args.text, args.vocab, &args.out)?;
+    terminal.clear();
     let out = args.out.display();
     terminal::print(&format!("{out}: {} tokens\n", terminal::thousands(vocab as u64)))?;
     if vocab < args.vocab {
@@ -201,39 +173,4 @@ fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Learns a tokenizer from the training part of a text and writes it; how many tokens it has.
-pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize> {
-    if !(257..=1 << 20).contains(&vocab) {
-        bail!("--vocab {vocab}: a tokenizer has 257 tokens at least and 1,048,576 at most");
-    }
-    let corpus = Corpus::find(text, Part::Train)?;
-    let out = to.display();
-    let same = |file: &PathBuf| file.canonicalize().ok() == to.canonicalize().ok();
-    if to.exists() && corpus.files().iter().any(same) {
-        bail!("{out} is the text itself: choose another --out");
-    }
-    // Begun now: learning takes a while, to find out then that it cannot be kept. Several processes
-    // may learn the same one.
-    let unwritable = || format!("cannot write {out}");
-    let mut file = AtomicFile::create(to).with_context(unwritable)?;
-    let spinner = terminal::spinner(format!("learning from {}", terminal::file_name(text)));
-    // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
-    // text may be larger than memory.
-    let (sender, receiver) = sync_channel::<String>(1 << 10);
-    let learned = thread::scope(|scope| {
-        let reader = scope.spawn(move || corpus.files().iter().try_for_each(|f| lines(f, &sender)));
-        let learned = Tokenizer::learn(receiver.into_iter(), vocab);
-        match reader.join() {
-            Ok(read) => read.and(learned),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    });
-    spinner.finish_and_clear();
-    let json = learned?;
-    let vocab = Tokenizer::from_record(&json)?.vocab();
-    file.write_all(json.as_bytes()).with_context(unwritable)?;
-    file.commit().with_context(unwritable)?;
-    Ok(vocab)
 }

@@ -2,17 +2,21 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
 use tra_lab::eval::{EvalSpec, evaluate};
-use tra_lab::gather::Shown;
-use tra_lab::records::Evaluation;
+use tra_lab::observer::{Event, Observer};
+use tra_lab::records::{EvalResult, Evaluation};
+use tra_lab::report::{self, Shown};
 use tra_lab::run_dir::RunDir;
-use tra_lab::sweep::{Done, SweepConfig};
+use tra_lab::sweep::{Cell, Done, SweepConfig, run_cell};
+use tra_nn::device::Device;
+use tra_report::tables;
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::{sweep, terminal};
+use crate::terminal::{self, Terminal};
 
 /// What is trained: the smallest setting in which TRA is always fully right and RoPE has every
 /// chance on the lengths it was trained on.
@@ -49,49 +53,62 @@ pub fn run(args: Args) -> Result<ExitCode> {
     grid.seeds = vec![args.seed];
     let cells = grid.cells()?;
     let interrupted = on_interrupt(Some("the step at hand and saving"))?;
-    let mut rows = Vec::new();
+    let (mut terminal, mut rows) = (Terminal::new(), Vec::new());
     for (number, cell) in cells.iter().enumerate() {
         let number = format!("{}/{}", number + 1, cells.len());
-        let (done, _lock) = sweep::one(cell, &number, &device, &interrupted)?;
-        sweep::say(cell, &number, done);
-        let stopped = || {
-            terminal::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
-            Ok(ExitCode::from(STOPPED))
+        let (done, _lock) = run_cell(cell, &number, &device, &interrupted, &mut terminal)?;
+        let results = match done {
+            Done::Interrupted => None,
+            _ => test(cell, &device, &interrupted, &mut terminal)?,
         };
-        if done == Done::Interrupted {
-            return stopped();
-        }
-        let run = RunDir::open(&cell.path)?;
-        let task = cell.config.task.build()?;
-        let (step, decoder) = run.newest_model(&device, terminal::warn)?;
-        let trained = cell.config.train_lengths().to;
-        let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
-        let far = FAR.map(|(times, sequences)| ("iid", times * trained, sequences));
-        let mut results = Vec::new();
-        for (split, length, sequences) in near.into_iter().chain(far) {
-            let spinner = terminal::spinner(format!("{number} testing {split} at length {length}"));
-            let lengths = Lengths { from: length, to: length };
-            let seed = cell.config.seed;
-            let spec = EvalSpec { split: split.into(), lengths, sequences, seed };
-            let result = evaluate(&decoder, task.as_ref(), &spec, &interrupted, |_| {});
-            spinner.finish_and_clear();
-            let Some(result) = result? else { return stopped() };
-            results.push(result);
-        }
-        run.add_evaluation(&Evaluation { step, results: results.clone() })?;
-        rows.push((cell, results));
+        let Some(results) = results else {
+            terminal.clear();
+            terminal::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
+            return Ok(ExitCode::from(STOPPED));
+        };
+        rows.push(cell.row(results));
     }
+    terminal.clear();
     let trained = cells[0].config.length.map_or(0, |length| length.to);
     terminal::print(&format!(
         "flip-flop, trained on {trained} tokens; share of sequences with every read right:\n\n{}\n",
-        sweep::grid_table(&rows)
+        tables::grid(&rows)
     ))?;
     let out = grid.out.join("report.html");
     let paths: Vec<&PathBuf> = cells.iter().map(|cell| &cell.path).collect();
     let shown = Shown { split: "iid".into(), ..Shown::default() };
-    crate::report::write("Flip-flop: TRA and RoPE", &paths, Some(&shown), &out)?;
+    report::write("Flip-flop: TRA and RoPE", &paths, Some(&shown), &out, terminal::warn)?;
     terminal::print(&format!("open {} to look at it\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tests a trained run near and far; `None` if it was interrupted.
+fn test(
+    cell: &Cell,
+    device: &Device,
+    interrupted: &AtomicBool,
+    terminal: &mut Terminal,
+) -> Result<Option<Vec<EvalResult>>> {
+    let run = RunDir::open(&cell.path)?;
+    let task = cell.config.task.build()?;
+    let (step, decoder) = run.newest_model(device, terminal::warn)?;
+    let trained = cell.config.train_lengths().to;
+    let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
+    let far = FAR.map(|(times, sequences)| ("iid", times * trained, sequences));
+    let mut results = Vec::new();
+    for (split, length, sequences) in near.into_iter().chain(far) {
+        let lengths = Lengths { from: length, to: length };
+        let spec = EvalSpec { split: split.into(), lengths, sequences, seed: cell.config.seed };
+        let what = format!("testing {split} at length {length}");
+        let result = evaluate(&decoder, task.as_ref(), &spec, interrupted, |done| {
+            let what = what.clone();
+            terminal.event(Event::Progress { what, done, of: sequences, bytes: false });
+        })?;
+        let Some(result) = result else { return Ok(None) };
+        results.push(result);
+    }
+    run.add_evaluation(&Evaluation { step, results: results.clone() })?;
+    Ok(Some(results))
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tra_lab::config::Lengths;
-use tra_lab::eval::{EvalSpec, check, evaluate};
+use tra_lab::eval::{check, evaluate};
+use tra_lab::observer::{Event, Observer};
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
-use tra_tasks::Measure;
+use tra_lab::session::open_task;
+use tra_report::{Measure, tables};
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 
 /// Test a trained model, at any length
 ///
@@ -62,64 +64,57 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let run = RunDir::open(&args.run)?;
     let config = run.config()?;
-    let task = terminal::open_task(&config)?;
+    let mut terminal = Terminal::new();
+    let task = open_task(&config, &mut terminal)?;
     let wanted = if args.best { Some(run.best_step()?) } else { args.checkpoint };
     let (step, decoder) = match wanted {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, terminal::warn)?,
     };
     run.check_data_at(step, task.as_ref(), &decoder)?;
-    let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
-    let mut specs = Vec::new();
-    for split in splits {
-        let own = config.split_lengths(&split)?;
-        let lengths = if args.lengths.is_empty() { vec![own] } else { args.lengths.clone() };
-        specs.extend(lengths.into_iter().map(|lengths| EvalSpec {
-            split: split.clone(),
-            lengths,
-            sequences: args.sequences,
-            seed: config.seed,
-        }));
-    }
+    let specs = config.eval_specs(&args.split, &args.lengths, args.sequences)?;
     // All of them before the first, which may take long.
     for spec in &specs {
         check(&decoder, task.as_ref(), spec)?;
     }
     let interrupted = on_interrupt(Some("with what is tested so far"))?;
-    let begin = Instant::now();
-    let mut results = Vec::new();
+    let (begin, measure) = (Instant::now(), config.measure());
+    let (mut results, mut failed) = (Vec::new(), None);
     for spec in &specs {
-        let of = format!("{} at {}", spec.split, spec.lengths);
-        let spinner = terminal::spinner(of.clone());
+        let (what, of) = (format!("{} at {}", spec.split, spec.lengths), spec.sequences);
         let result = evaluate(&decoder, task.as_ref(), spec, &interrupted, |done| {
-            spinner.set_message(format!("{of}: {done}/{}", spec.sequences));
+            terminal.event(Event::Progress { what: what.clone(), done, of, bytes: false });
         });
-        spinner.finish_and_clear();
         // What was found before an error or an interrupt is printed and kept all the same.
         match result {
             Ok(Some(result)) => results.push(result),
             Ok(None) => break,
-            Err(error) if results.is_empty() => return Err(error.into()),
             Err(error) => {
-                let told =
-                    tell(&run, Evaluation { step, results }, config.task.measure(), args.json);
-                return told.and(Err(error.into()));
+                failed = Some(error);
+                break;
             }
         }
+    }
+    terminal.clear();
+    let stopped = results.len() < specs.len();
+    if let Some(error) = failed.take_if(|_| results.is_empty()) {
+        return Err(error.into());
     }
     let peak =
         tra_kernels::memory::peak().map(|peak| format!(", {} at the peak", terminal::bytes(peak)));
     let seconds = terminal::duration(begin.elapsed().as_secs_f64());
     terminal::say(&format!("took {seconds}{}", peak.unwrap_or_default()));
-    let stopped = results.len() < specs.len();
-    let kept = tell(&run, Evaluation { step, results }, config.task.measure(), args.json)?;
-    Ok(if stopped { ExitCode::from(STOPPED) } else { kept })
+    let kept = tell(&run, Evaluation { step, results }, measure, args.json)?;
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(if stopped { ExitCode::from(STOPPED) } else { kept }),
+    }
 }
 
 fn tell(run: &RunDir, evaluation: Evaluation, measure: Measure, json: bool) -> Result<ExitCode> {
     let text = match json {
         true => format!("{}\n", serde_json::to_string_pretty(&evaluation)?),
-        false => terminal::results_table(&evaluation.results, measure),
+        false => tables::evaluation(&evaluation.results, measure),
     };
     terminal::print_and_keep(&text, || run.add_evaluation(&evaluation))
 }

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde_json::json;
 use tra_lab::language::LanguageModel;
+use tra_lab::observer::Observer;
 use tra_nn::{Generate, Sampling};
 use tra_text::{TextStream, Tokenizer};
 
 use crate::model::ModelArgs;
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 
 /// Let a language model go on with a text
 ///
@@ -101,16 +102,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let echo = |prompt: &str| if args.no_echo { String::new() } else { prompt.to_string() };
     let done: Vec<Done> = if streaming {
         let prompt = &prompts[0];
-        let spinner = terminal::spinner("reading the prompt".into());
+        let mut progress = Terminal::new();
+        progress.status("reading the prompt");
         let mut begun = false;
         let done = go_on(&model, prompt, options(0), &stops, &mut |text| {
             if !std::mem::replace(&mut begun, true) {
-                spinner.finish_and_clear();
+                progress.clear();
                 terminal::print(&echo(prompt))?;
             }
             terminal::print(text)
         });
-        spinner.finish_and_clear();
+        progress.clear();
         let done = done?;
         if !begun {
             terminal::print(&echo(prompt))?;
@@ -118,13 +120,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         terminal::print("\n")?;
         vec![done]
     } else {
-        let spinner = terminal::spinner(format!("{} prompts", prompts.len()));
+        let mut progress = Terminal::new();
+        progress.status(&format!("{} prompts", prompts.len()));
         let all: Result<Vec<Done>> = prompts
             .par_iter()
             .enumerate()
             .map(|(n, prompt)| go_on(&model, prompt, options(n), &stops, &mut |_| Ok(())))
             .collect();
-        spinner.finish_and_clear();
+        progress.clear();
         all?
     };
     if args.json {

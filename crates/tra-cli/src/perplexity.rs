@@ -1,16 +1,15 @@
 //! `tra perplexity`: how a language model fares as its window grows.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use tra_lab::language::LanguageModel;
-use tra_lab::perplexity::{Windows, change, losses, summarise};
-use tra_lab::records::{Perplexity, Protocol};
-use tra_text::{Corpus, Part, default_cache};
+use tra_lab::perplexity::{Windows, measure};
+use tra_lab::records::Protocol;
+use tra_report::tables;
 
 use crate::model::ModelArgs;
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 
 /// Perplexity of a text at any window
 ///
@@ -69,99 +68,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         bail!("--stride is for --protocol sliding; windows of chunk do not overlap");
     }
     let model = args.model.open()?;
-    let found = measure(&model, &args.text, &all, args.limit)?;
+    let mut terminal = Terminal::new();
+    let found = measure(&model, &args.text, &all, args.limit, &mut terminal)?;
+    terminal.clear();
     let text = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&found)?),
-        false => table(&found),
+        false => tables::perplexity(&found),
     };
     let Some(run) = &model.run else {
         terminal::print(&text)?;
         return Ok(ExitCode::SUCCESS);
     };
     let kept = terminal::print_and_keep(&text, || run.add_perplexity(&found))?;
-    crate::report::write_for(run);
+    tra_lab::report::write_for(run, terminal::warn);
     Ok(kept)
-}
-
-/// Perplexity of a text, or of its first `limit` tokens, at every one of `all` windows.
-pub fn measure(
-    model: &LanguageModel,
-    text: &Path,
-    all: &[Windows],
-    limit: Option<usize>,
-) -> Result<Perplexity> {
-    let corpus = Corpus::find(text, Part::Test)?;
-    let mut bar = terminal::Bytes::new("tokenising");
-    let name = terminal::file_name(text);
-    let tokens = corpus.tokens(&model.tokenizer, &default_cache()?, &mut |done| {
-        bar.show(&name, done.read, done.of);
-    });
-    bar.finish();
-    let tokens = tokens?;
-    let count = tokens.len().min(limit.unwrap_or(usize::MAX));
-    if count < 2 {
-        bail!("{}: one token is read and the next predicted, so 2 are needed", name);
-    }
-    let scored = count as u64 - 1;
-    let longest = all.iter().map(|windows| windows.window).max().unwrap_or(0);
-    if longest as u64 > scored {
-        let scored = terminal::thousands(scored);
-        terminal::warn(format!(
-            "{name} has {scored} tokens to score: longer windows read all of it"
-        ));
-    }
-    // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
-    let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
-    let content = tokens.key().to_string();
-    let tokens = tokens.range(0..count);
-    let bytes = match model.tokenizer.is_lossless() {
-        true => model.tokenizer.decode(&tokens[1..]).len() as u64,
-        false => share.round() as u64,
-    };
-    let mut results = Vec::new();
-    // The losses at the first window of the protocol at hand.
-    let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
-    for &windows in all {
-        let of = format!("{} at {}", windows.protocol.name(), windows.window);
-        let mut progress = terminal::Counting::new(of, scored);
-        let losses = losses(&model.decoder, &tokens, windows, |done| progress.show(done as u64))?;
-        progress.finish();
-        let mut result = summarise(&losses, windows, bytes);
-        match &first {
-            Some((other, before)) if other.protocol == windows.protocol => {
-                result.change = Some(change(&losses, before, other.window));
-            }
-            _ => first = Some((windows, losses)),
-        }
-        results.push(result);
-    }
-    let text = text.display().to_string();
-    Ok(Perplexity { step: model.step, text, content, tokens: scored, bytes, results })
-}
-
-fn table(found: &Perplexity) -> String {
-    let (tokens, bytes) = (terminal::thousands(found.tokens), terminal::bytes(found.bytes));
-    let mut text = format!("{}: {tokens} tokens scored, {bytes}\n", found.text);
-    text += &format!(
-        "{:<9} {:>6} {:>6} {:>10} {:>17} {:>15} {:>9}\n",
-        "protocol", "window", "stride", "perplexity", "95% interval", "change", "bits/byte"
-    );
-    for r in &found.results {
-        let [low, high] = r.perplexity_interval;
-        let change = r.change.as_ref().map_or(String::new(), |change| {
-            let percent = |difference: f64| 100.0 * (difference.exp() - 1.0);
-            let reach = (percent(change.loss_interval[1]) - percent(change.loss_interval[0])) / 2.0;
-            format!("{:+.2}±{reach:.2}%", percent(change.loss))
-        });
-        text += &format!(
-            "{:<9} {:>6} {:>6} {:>10.2} {:>17} {change:>15} {:>9.4}\n",
-            r.protocol.name(),
-            r.window,
-            r.stride,
-            r.perplexity,
-            format!("{low:.2}..{high:.2}"),
-            r.bits_per_byte
-        );
-    }
-    text
 }

@@ -1,13 +1,10 @@
 //! `tra report`: one page about one or more runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use tra_lab::config::RunConfig;
-use tra_lab::gather::{Shown, gather};
-use tra_lab::report::html;
-use tra_lab::run_dir::RunDir;
+use anyhow::Result;
+use tra_lab::report::{Shown, write};
 
 use crate::terminal;
 
@@ -56,45 +53,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let Args { split, index, length, .. } = args;
     let shown = (!args.no_pictures).then_some(Shown { split, index, length });
     let out = args.out.unwrap_or_else(|| args.runs[0].join("report.html"));
-    write(&args.title, &args.runs, shown.as_ref(), &out)?;
+    write(&args.title, &args.runs, shown.as_ref(), &out, terminal::warn)?;
     terminal::print(&format!("{}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Gathers runs and writes their page.
-pub fn write(
-    title: &str,
-    runs: &[impl AsRef<Path>],
-    shown: Option<&Shown>,
-    out: &Path,
-) -> Result<()> {
-    let names: Vec<String> = runs.iter().map(|run| run.as_ref().display().to_string()).collect();
-    let commands =
-        names.iter().map(|run| format!("tra train --config {run}/config.toml --out NEW"));
-    let commands =
-        commands.chain([format!("tra report {} --out {}", names.join(" "), out.display())]);
-    let device = tra_nn::device::by_name("flex")?;
-    let report = gather(title, runs, shown, commands.collect(), &device, terminal::warn)?;
-    save(out, &html(&report))
-}
-
-/// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
-pub fn write_for(run: &RunDir) {
-    let title =
-        |config: RunConfig| format!("{} with {}", run.name(), config.model.attention.name());
-    let written = run.config().map_err(Into::into).and_then(|config| {
-        write(&title(config), &[run.path()], Some(&Shown::default()), &run.report_path())
-    });
-    if let Err(error) = written {
-        terminal::warn(format!("no page for {}: {error:#}", run.name()));
-    }
-}
-
-/// Writes a file for people to read, whole or not at all; its folder is made.
-pub fn save(path: &Path, text: &str) -> Result<()> {
-    let write = || {
-        path.parent().map_or(Ok(()), tra_disk::create_dir_all)?;
-        tra_disk::write_atomically(path, text.as_bytes())
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
 }

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
+use tra_lab::observer::{Event, Observer};
 use tra_lab::run_dir::RunDir;
-use tra_lab::session::Session;
+use tra_lab::session::{Session, open_task};
 use tra_lab::train::{self, End, Forecast, Outcome, train};
 use tra_nn::device::Device;
-use tra_tasks::text::OpenText;
+use tra_report::tables;
 
 use crate::interrupt::{STOPPED, on_interrupt};
-use crate::terminal::{self, Progress};
+use crate::terminal::{self, Terminal};
 
 /// Train a decoder on a task
 ///
@@ -211,14 +212,13 @@ impl Settings {
 }
 
 /// What a run would cost.
-fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
+fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
     let count = 3;
-    let spinner = terminal::spinner(format!("step 1 of {count}"));
-    let told =
-        |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
-    let forecast = train::forecast(config, device, count, told);
-    spinner.finish_and_clear();
-    let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;
+    let mut terminal = Terminal::new();
+    let task = open_task(config, &mut terminal)?;
+    let forecast = train::forecast(config, task.clone(), device, count, &mut terminal)?;
+    terminal.clear();
+    let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast;
     let mut lines = vec![("parameters", terminal::thousands(parameters as u64))];
     let state = terminal::bytes(state_bytes);
     lines.push(("memory", format!("{state} for weights, gradients and the optimizer's memory")));
@@ -229,8 +229,7 @@ fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Res
     let a_step = terminal::thousands(tokens_a_step);
     let all = terminal::thousands(tokens);
     lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
-    if let Some(text) = text {
-        let (train, valid) = (text.train_tokens() as u64, text.valid_tokens() as u64);
+    if let Some((train, valid)) = task.token_counts() {
         let passes = tokens as f64 / train.max(1) as f64;
         let train = terminal::thousands(train);
         lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
@@ -249,23 +248,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let overrides = args.settings.overrides();
     if args.dry_run {
         let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
-        let text = terminal::open_text(&config)?;
-        terminal::print(&forecast(&config, text.as_ref(), &device)?)?;
+        terminal::print(&forecast(&config, &device)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut terminal = Terminal::new();
     let mut session = match (&args.resume, &args.out) {
         (Some(path), _) => {
             let run = RunDir::open(path)?;
             let lock = RunDir::lock(path)?;
             let config = run.changed_config(overrides, &args.settings.set)?;
-            let task = terminal::open_task(&config)?;
-            Session::resume(run, lock, config, task, &device, terminal::warn)?
+            let task = open_task(&config, &mut terminal)?;
+            Session::resume(run, lock, config, task, &device, &mut terminal)?
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
             // Before the folder is made: what cannot begin leaves nothing behind.
             RunDir::check_unused(path)?;
-            let task = terminal::open_task(&config)?;
+            let task = open_task(&config, &mut terminal)?;
             config.check_runnable(task.as_ref())?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
@@ -276,9 +275,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let interrupted = on_interrupt(Some("the step at hand and saving"))?;
-    let mut progress = Progress::new(session.config());
-    let outcome = train(&mut session, &interrupted, &mut progress);
-    progress.finish();
+    let config = session.config();
+    let (name, steps) = (config.model.attention.name().into(), config.steps);
+    terminal.event(Event::Run { name, steps, measure: config.measure() });
+    let outcome = train(&mut session, &interrupted, &mut terminal);
+    terminal.clear();
     finish(&session, &outcome?)
 }
 
@@ -295,9 +296,9 @@ fn nothing_left(end: &End, step: u64) -> String {
 fn finish(session: &Session, outcome: &Outcome) -> Result<ExitCode> {
     let (run, config) = (session.run(), session.config());
     let (step, place) = (outcome.position.step, run.path().display());
-    crate::report::write_for(run);
+    tra_lab::report::write_for(run, terminal::warn);
     if let Some(evaluation) = &outcome.evaluation {
-        terminal::print(&terminal::results_table(&evaluation.results, config.task.measure()))?;
+        terminal::print(&tables::evaluation(&evaluation.results, config.measure()))?;
     }
     match outcome.end {
         End::Interrupted => {

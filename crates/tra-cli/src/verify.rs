@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::json;
+use tra_lab::observer::Observer;
 use tra_lab::verify::{Check, Tolerance, Verdict, VerifyError, verify};
+use tra_report::TextTable;
 
-use crate::terminal;
+use crate::terminal::{self, Terminal};
 
 /// Prove that a model recorded elsewhere is the same model here
 ///
@@ -53,11 +55,11 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
     let tolerance = Tolerance { atol: args.atol, rtol: args.rtol };
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut progress) = (Vec::new(), Terminal::new());
     for path in &args.files {
-        let spinner = terminal::spinner(format!("verifying {}", path.display()));
+        progress.status(&format!("verifying {}", path.display()));
         let outcome = verify(path, tolerance, &device);
-        spinner.finish_and_clear();
+        progress.clear();
         if !args.json {
             match &outcome {
                 Ok(verdict) => terminal::print(&table(verdict))?,
@@ -93,22 +95,14 @@ fn table(verdict: &Verdict) -> String {
         "  near-threshold pairs: {} ({} fell the other way here and follow the file)\n",
         near.pairs, near.followed
     );
-    let width = verdict.tensors.iter().map(|check| check.name.len()).max().unwrap_or(0).max(6);
-    text += &format!(
-        "  {:<width$}  {:>8}  {:>8}  {:>8}\n",
-        "tensor", "absolute", "relative", "allowed"
-    );
+    let mut table = TextTable::new(1, ["  tensor", "absolute", "relative", "allowed", ""]);
     for Check { name, absolute, relative, allowed, agrees } in &verdict.tensors {
         let number = |x: &Option<f64>| x.map_or("NaN".into(), short);
         let verdict = if *agrees { "ok" } else { "DIFFERS" };
-        text += &format!(
-            "  {name:<width$}  {:>8}  {:>8}  {:>8}  {verdict}\n",
-            number(absolute),
-            number(relative),
-            short(*allowed),
-        );
+        let (name, verdict) = (format!("  {name}"), verdict.into());
+        table.row([name, number(absolute), number(relative), short(*allowed), verdict]);
     }
-    text + "\n"
+    format!("{text}{table}\n")
 }
 
 fn short(x: f64) -> String {

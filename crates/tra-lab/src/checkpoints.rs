@@ -23,8 +23,8 @@ use tra_tasks::Task;
 use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::optimizer::{Optimizer, OptimizerConfig};
-use crate::records::Standing;
 use crate::run_dir::{RunDir, TOKENIZER};
+use crate::standing::Standing;
 
 const MODEL: &str = "model.safetensors";
 const TRAINING: &str = "training.safetensors";
@@ -326,7 +326,7 @@ impl RunDir {
 
     /// The step of the best evaluation during training.
     pub fn best_step(&self) -> Result<u64, LabError> {
-        let standing = Standing::of(&self.metrics()?, self.config()?.task.measure());
+        let standing = Standing::of(&self.metrics()?, self.config()?.measure());
         let reason = "has no evaluation during training, and so no best checkpoint";
         let best = standing.best.ok_or_else(|| LabError::run_dir(self.path(), reason))?;
         Ok(best.step)

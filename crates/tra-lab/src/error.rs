@@ -92,9 +92,26 @@ pub enum LabError {
         /// What it said.
         message: String,
     },
-    /// The loss is no number any more.
+    /// A training step whose loss or gradient is not finite.
+    #[error(
+        "step {step}: the loss is {loss} and the gradient norm {norm}; try a lower --lr than {lr:.1e}"
+    )]
+    NotFinite {
+        /// The step, counted from 1.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// Norm of its gradient.
+        norm: f64,
+        /// Its learning rate.
+        lr: f64,
+    },
+    /// A run that cannot go on: its loss, gradient or weights are not finite any more.
     #[error("{0}")]
     Diverged(String),
+    /// Anything else that stopped a piece of work, in one line.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl LabError {

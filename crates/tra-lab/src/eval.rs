@@ -7,11 +7,12 @@ use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 use tra_kernels::simd::Isa;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::{Task, draw};
+use tra_report::Measure;
+use tra_tasks::{Task, TaskConfig, draw};
 
 use crate::batch::Batch;
 use crate::budget;
-use crate::config::Lengths;
+use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
 use crate::records::EvalResult;
 use crate::stats::{clustered, reach_of_mean, wilson};
@@ -33,6 +34,39 @@ pub struct EvalSpec {
     pub sequences: u64,
     /// The seed they are drawn with: that of the run, so that they cannot be training draws.
     pub seed: u64,
+}
+
+impl RunConfig {
+    /// By what a model of the run is judged.
+    pub fn measure(&self) -> Measure {
+        match self.task {
+            TaskConfig::Text(_) => Measure::Perplexity,
+            _ => Measure::ExactMatch,
+        }
+    }
+
+    /// What to test: every one of `splits` at every one of `lengths`. No splits means all but the training
+    /// split; no lengths means the split's own.
+    pub fn eval_specs(
+        &self,
+        splits: &[String],
+        lengths: &[Lengths],
+        sequences: u64,
+    ) -> Result<Vec<EvalSpec>, LabError> {
+        let splits = if splits.is_empty() { self.eval_splits() } else { splits.to_vec() };
+        let mut specs = Vec::new();
+        for split in splits {
+            let own = [self.split_lengths(&split)?];
+            let lengths = if lengths.is_empty() { &own[..] } else { lengths };
+            specs.extend(lengths.iter().map(|lengths| EvalSpec {
+                split: split.clone(),
+                lengths: *lengths,
+                sequences,
+                seed: self.seed,
+            }));
+        }
+        Ok(specs)
+    }
 }
 
 /// Says why a question cannot be asked, if it cannot. Nothing is drawn or computed.

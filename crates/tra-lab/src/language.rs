@@ -1,11 +1,14 @@
 //! A trained language model: the decoder and its tokenizer, from a run or from one file.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use burn::tensor::Device;
+use tra_disk::AtomicFile;
 use tra_nn::Decoder;
 use tra_nn::checkpoint::TensorFile;
-use tra_text::Tokenizer;
+use tra_text::{Corpus, Part, TextError, Tokenizer, source};
 
 use crate::error::LabError;
 use crate::run_dir::{RunDir, TOKENIZER};
@@ -110,4 +113,70 @@ fn read(
         return Err(LabError::run_dir(&path, reason));
     }
     Ok((Decoder::from_tensors(config, file, device)?, tokenizer))
+}
+
+/// Learns a tokenizer of `vocab` tokens from the training part of a text and writes it to `to`. Returns how
+/// many tokens it has: fewer than asked for where the text has no more pairs that occur twice.
+pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize, LabError> {
+    if !(257..=1 << 20).contains(&vocab) {
+        return Err(LabError::Setting(format!(
+            "--vocab {vocab}: a tokenizer has 257 tokens at least and 1,048,576 at most"
+        )));
+    }
+    let corpus = Corpus::find(text, Part::Train)?;
+    let same = |file: &PathBuf| file.canonicalize().ok() == to.canonicalize().ok();
+    if to.exists() && corpus.files().iter().any(same) {
+        let out = to.display();
+        return Err(LabError::Setting(format!("{out} is the text itself: choose another --out")));
+    }
+    // Begun now: learning takes a while, to find out then that it cannot be kept. Several processes
+    // may learn the same one.
+    let unwritable = |error| LabError::io("cannot write", to, error);
+    let mut file = AtomicFile::create(to).map_err(unwritable)?;
+    // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
+    // text may be larger than memory.
+    let (sender, receiver) = sync_channel::<String>(1 << 10);
+    let learned = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || corpus.files().iter().try_for_each(|f| lines(f, &sender)));
+        let learned = Tokenizer::learn(receiver.into_iter(), vocab);
+        match reader.join() {
+            Ok(read) => read.and(learned),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    });
+    let json = learned?;
+    let vocab = Tokenizer::from_record(&json)?.vocab();
+    file.write_all(json.as_bytes()).map_err(unwritable)?;
+    file.commit().map_err(unwritable)?;
+    Ok(vocab)
+}
+
+/// A line longer than this is sent in parts, so that it need not be in memory as a whole.
+const LONGEST_LINE: usize = 1 << 18;
+
+/// Sends a file line by line.
+fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
+    let mut waiting = String::new();
+    let send = |line: &str| drop(to.send(line.into()));
+    source::read(file, &mut |_| {}, &mut |part| {
+        waiting += part;
+        if let Some(end) = waiting.rfind('\n') {
+            waiting[..=end].split_inclusive('\n').for_each(send);
+            waiting.drain(..=end);
+        }
+        while waiting.len() > LONGEST_LINE {
+            let place = part_of(&waiting);
+            send(&waiting[..place]);
+            waiting.drain(..place);
+        }
+        Ok(())
+    })?;
+    send(&waiting);
+    Ok(())
+}
+
+/// Where a long line is cut: before white space, if there is some.
+fn part_of(line: &str) -> usize {
+    let most = line.floor_char_boundary(LONGEST_LINE);
+    line[..most].rfind(char::is_whitespace).filter(|place| *place > 0).unwrap_or(most)
 }

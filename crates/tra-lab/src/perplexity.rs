@@ -6,17 +6,23 @@
 
 use std::f64::consts::LN_2;
 use std::ops::Range;
+use std::path::Path;
 
 use burn::module::Module;
 use rayon::prelude::*;
 use tra_nn::Decoder;
+use tra_report::text::whole;
 use tra_tasks::Sample;
+use tra_text::{Corpus, Part, default_cache};
 
 use crate::batch::Batch;
 use crate::budget;
 use crate::error::LabError;
 use crate::eval::{read, score};
-use crate::records::{Change, PerplexityResult, PositionLoss, Protocol};
+use crate::language::LanguageModel;
+use crate::observer::{Event, Observer};
+use crate::records::{Change, Perplexity, PerplexityResult, PositionLoss, Protocol};
+use crate::session::tokenising;
 use crate::stats::reach_of_mean;
 
 /// Tokens in one forward pass, over all its windows.
@@ -74,6 +80,78 @@ impl Windows {
         }
         windows
     }
+}
+
+/// Measures the perplexity of a text, or of its first `limit` tokens, at every one of `all` windows.
+///
+/// `text` is a file or a folder. It is tokenised with the model's tokenizer, once.
+///
+/// ```no_run
+/// use tra_lab::language::{CheckpointSelector, LanguageModel};
+/// use tra_lab::observer::Silent;
+/// use tra_lab::perplexity::{Windows, measure};
+/// use tra_lab::records::Protocol;
+///
+/// let device = tra_nn::device::Device::flex();
+/// let newest = CheckpointSelector::Newest;
+/// let model = LanguageModel::open("runs/wiki".as_ref(), newest, None, &device, |_| {})?;
+/// let windows = [Windows::new(Protocol::Chunk, 4096, None)?];
+/// let found = measure(&model, "wiki.test.tokens".as_ref(), &windows, None, &mut Silent)?;
+/// println!("{}", found.results[0].perplexity);
+/// # Ok::<(), tra_lab::LabError>(())
+/// ```
+pub fn measure(
+    model: &LanguageModel,
+    text: &Path,
+    all: &[Windows],
+    limit: Option<usize>,
+    observer: &mut dyn Observer,
+) -> Result<Perplexity, LabError> {
+    let corpus = Corpus::find(text, Part::Test)?;
+    let progress = &mut |done| tokenising(text, done, observer);
+    let tokens = corpus.tokens(&model.tokenizer, &default_cache()?, progress)?;
+    let count = tokens.len().min(limit.unwrap_or(usize::MAX));
+    let name = text.display();
+    if count < 2 {
+        return Err(LabError::Setting(format!(
+            "{name}: one token is read and the next predicted, so 2 are needed"
+        )));
+    }
+    let scored = count as u64 - 1;
+    let longest = all.iter().map(|windows| windows.window).max().unwrap_or(0);
+    if longest as u64 > scored {
+        let scored = whole(scored);
+        observer
+            .warn(format!("{name} has {scored} tokens to score: longer windows read all of it"));
+    }
+    // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
+    let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
+    let content = tokens.key().to_string();
+    let tokens = tokens.range(0..count);
+    let bytes = match model.tokenizer.is_lossless() {
+        true => model.tokenizer.decode(&tokens[1..]).len() as u64,
+        false => share.round() as u64,
+    };
+    let mut results = Vec::new();
+    // The losses at the first window of the protocol at hand.
+    let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
+    for &windows in all {
+        let what = format!("{} at {}", windows.protocol.name(), windows.window);
+        let losses = losses(&model.decoder, &tokens, windows, |done| {
+            let (what, done) = (what.clone(), done as u64);
+            observer.event(Event::Progress { what, done, of: scored, bytes: false });
+        })?;
+        let mut result = summarise(&losses, windows, bytes);
+        match &first {
+            Some((other, before)) if other.protocol == windows.protocol => {
+                result.change = Some(change(&losses, before, other.window));
+            }
+            _ => first = Some((windows, losses)),
+        }
+        results.push(result);
+    }
+    let text = text.display().to_string();
+    Ok(Perplexity { step: model.step, text, content, tokens: scored, bytes, results })
 }
 
 /// The loss of every token of `tokens` but the first, in order, and how many tokens of its window

@@ -8,23 +8,26 @@
 //! then the evaluation. A checkpoint at whose step an evaluation is due and not yet in
 //! `metrics.jsonl` is evaluated first when the run is resumed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 use tra_disk::Lock;
-use tra_nn::Decoder;
 use tra_tasks::{Task, TaskConfig};
 
+use crate::batch::Source;
 use crate::checkpoints::{Checkpoint, Snapshot, TrainProgress};
 use crate::config::RunConfig;
 use crate::error::LabError;
 use crate::eval::{EvalSpec, evaluate};
+use crate::observer::{Event, Observer};
 use crate::optimizer::Optimizer;
-use crate::records::{Evaluation, EvaluationRecord, Metric, Standing};
+use crate::records::{Evaluation, EvaluationRecord, Metric, StepRecord};
 use crate::run_dir::RunDir;
-use crate::train::{End, Observer};
+use crate::standing::Standing;
+use crate::train::{End, Pace};
+use crate::trainer::Trainer;
 
 /// A run at work. Nobody else trains in its directory while it lives.
 pub struct Session {
@@ -32,6 +35,8 @@ pub struct Session {
     config: RunConfig,
     task: Arc<dyn Task>,
     start: Option<Checkpoint>,
+    /// All it takes to make the tokenizer again, where the run learns from text.
+    tokenizer: Option<Arc<str>>,
     history: History,
     /// Evaluations that are in `metrics.jsonl` and not yet in `eval.json`.
     unkept: Vec<EvaluationRecord>,
@@ -41,6 +46,32 @@ pub struct Session {
 }
 
 impl Session {
+    /// Begins a run in `path`, or goes on with the one there. Opens its task and takes its lock.
+    pub fn start(
+        path: &Path,
+        config: RunConfig,
+        device: &Device,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, LabError> {
+        let task = open_task(&config, observer)?;
+        Self::start_locked(path, RunDir::lock(path)?, config, task, device, observer)
+    }
+
+    /// Like [`start`](Self::start), with a lock that the caller has taken and a task it has opened.
+    pub fn start_locked(
+        path: &Path,
+        lock: Lock,
+        config: RunConfig,
+        task: Arc<dyn Task>,
+        device: &Device,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, LabError> {
+        match RunDir::exists(path)? {
+            true => Self::resume(RunDir::open(path)?, lock, config, task, device, observer),
+            false => Self::create(path, lock, config, task, device),
+        }
+    }
+
     /// Begins a new run in `path`, whose lock the caller has taken.
     pub fn create(
         path: &Path,
@@ -56,6 +87,7 @@ impl Session {
             run,
             config,
             task,
+            tokenizer: start.tokenizer.clone(),
             start: Some(start),
             history: History::default(),
             unkept: Vec::new(),
@@ -72,13 +104,13 @@ impl Session {
         config: RunConfig,
         task: Arc<dyn Task>,
         device: &Device,
-        warn: impl FnMut(String),
+        observer: &mut dyn Observer,
     ) -> Result<Self, LabError> {
         let before = run.config()?;
         check_kept(&run, &before, &config, "the run was begun with")?;
         config.check_runnable(task.as_ref())?;
         let device = device.clone().autodiff();
-        let newest = run.newest(config.optimizer(), &device, warn)?;
+        let newest = run.newest(config.optimizer(), &device, |text| observer.warn(text))?;
         let metrics = run.metrics()?;
         let start = match newest {
             Some(start) => {
@@ -107,8 +139,9 @@ impl Session {
         let unkept = unkept.filter(is_unkept).collect();
         let history = History::until(start.position.step, metrics, &config);
         let changed = config != before;
+        let tokenizer = start.tokenizer.clone();
         let start = Some(start);
-        Ok(Self { run, config, task, start, history, unkept, changed, lock })
+        Ok(Self { run, config, task, start, tokenizer, history, unkept, changed, lock })
     }
 
     /// The run.
@@ -136,22 +169,19 @@ impl Session {
         self.lock
     }
 
-    pub(crate) fn task(&self) -> &Arc<dyn Task> {
-        &self.task
-    }
-
     /// Whether every split was fully right often enough.
-    pub(crate) fn is_perfect(&self) -> bool {
+    pub fn is_perfect(&self) -> bool {
         self.history.is_perfect(&self.config)
     }
 
     /// Whether a model of this step is to be evaluated and has not been.
-    pub(crate) fn is_evaluation_due(&self, step: u64) -> bool {
+    pub fn is_evaluation_due(&self, step: u64) -> bool {
         self.history.is_evaluation_due(step, &self.config)
     }
 
-    /// Makes the files what they were at the step the run goes on from. The first thing that is written.
-    pub(crate) fn begin(&mut self, observer: &mut dyn Observer) -> Result<Checkpoint, LabError> {
+    /// Makes the files what they were at the step the run goes on from, which is the first thing that is
+    /// written, and returns what trains the model from there.
+    pub fn begin(&mut self, observer: &mut dyn Observer) -> Result<Trainer, LabError> {
         let Some(start) = self.start.take() else {
             unreachable!("a session is trained once");
         };
@@ -162,24 +192,50 @@ impl Session {
         if self.changed {
             self.run.write_config(&self.config)?;
         }
-        Ok(start)
+        let source = Source { task: self.task.clone(), config: self.config.clone() };
+        Ok(Trainer::ahead(start, source))
+    }
+
+    /// Records a step, and writes a checkpoint if one is due or `now` says so.
+    pub fn record(
+        &self,
+        trainer: &Trainer,
+        step: &StepRecord,
+        now: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<(), LabError> {
+        self.run.append_metrics(&[Metric::Step(step.clone())])?;
+        let due = self.config.is_saved_at(step.step) || self.is_evaluation_due(step.step);
+        if due || now {
+            self.save(trainer, observer)?;
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint and removes those that are no longer wanted.
-    pub(crate) fn save(
-        &self,
-        decoder: &Decoder,
-        optimizer: &Optimizer,
-        position: &TrainProgress,
-        tokenizer: Option<&str>,
-        observer: &mut dyn Observer,
-    ) -> Result<PathBuf, LabError> {
+    fn save(&self, trainer: &Trainer, observer: &mut dyn Observer) -> Result<(), LabError> {
         self.run.sync_metrics()?;
-        let settings = &self.config;
-        let snapshot = Snapshot { decoder, optimizer, position, tokenizer, settings };
-        let place = self.run.save(&snapshot)?;
-        self.prune(position.step, observer);
-        Ok(place)
+        self.run.save(&Snapshot {
+            decoder: trainer.decoder(),
+            optimizer: trainer.optimizer(),
+            position: trainer.progress(),
+            tokenizer: self.tokenizer.as_deref(),
+            settings: &self.config,
+        })?;
+        self.prune(trainer.progress().step, observer);
+        Ok(())
+    }
+
+    /// Notes how long the training took, after `step` steps. A failure is no reason to stop.
+    pub(crate) fn finish(&mut self, step: u64, pace: &Pace, observer: &mut dyn Observer) {
+        self.keep_evaluations(observer);
+        let timing = self.run.append_timing(&serde_json::json!({
+            "step": step, "seconds": pace.seconds, "outside": pace.outside,
+            "tokens_per_second": pace.tokens_per_second(),
+        }));
+        if let Err(error) = timing {
+            observer.warn(error.to_string());
+        }
     }
 
     fn prune(&self, step: u64, observer: &mut dyn Observer) {
@@ -201,21 +257,22 @@ impl Session {
     }
 
     /// Tests a model on every split and records the results; `None` if it was interrupted.
-    pub(crate) fn evaluate(
+    pub fn evaluate(
         &mut self,
-        decoder: &Decoder,
-        step: u64,
+        trainer: &Trainer,
         interrupted: &AtomicBool,
         observer: &mut dyn Observer,
     ) -> Result<Option<EvaluationRecord>, LabError> {
-        let mut results = Vec::new();
+        let (step, mut results) = (trainer.progress().step, Vec::new());
         for split in self.config.eval_splits() {
             let lengths = self.config.split_lengths(&split)?;
             let sequences = self.config.eval.sequences;
             let seed = self.config.seed;
             let spec = EvalSpec { split: split.clone(), lengths, sequences, seed };
-            let progress = |done| observer.evaluating(&split, done, sequences);
-            let task = self.task.as_ref();
+            let progress = |done| {
+                observer.event(Event::Evaluating { split: split.clone(), done, of: sequences });
+            };
+            let (decoder, task) = (trainer.decoder(), self.task.as_ref());
             let Some(result) = evaluate(decoder, task, &spec, interrupted, progress)? else {
                 return Ok(None);
             };
@@ -228,9 +285,27 @@ impl Session {
         self.keep_evaluations(observer);
         self.history.note(&record, &self.config);
         self.prune(step, observer);
-        observer.evaluated(&record);
+        observer.event(Event::Evaluated(record.clone()));
         Ok(Some(record))
     }
+}
+
+/// Opens what a run learns. A text that is not tokenised yet is tokenised first.
+pub fn open_task(
+    config: &RunConfig,
+    observer: &mut dyn Observer,
+) -> Result<Arc<dyn Task>, LabError> {
+    let TaskConfig::Text(text) = &config.task else { return Ok(config.task.build()?.into()) };
+    let opened = text.open(&mut |path, done| tokenising(path, done, observer))?;
+    config.check_lengths(&opened)?;
+    Ok(Arc::new(opened))
+}
+
+/// Tells how far the tokenising of a file has come.
+pub fn tokenising(path: &Path, done: tra_text::Progress, observer: &mut dyn Observer) {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let what = format!("tokenising {name}");
+    observer.event(Event::Progress { what, done: done.read, of: done.of, bytes: true });
 }
 
 /// What the evaluations of a run so far decide.
@@ -254,7 +329,7 @@ impl History {
     }
 
     fn note(&mut self, record: &EvaluationRecord, config: &RunConfig) {
-        self.standing.note(record, config.task.measure());
+        self.standing.note(record, config.measure());
         self.evaluated = Some(record.step);
     }
 

@@ -10,12 +10,14 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use tra_disk::Lock;
+use tra_report::tables::GridRow;
 
 use crate::config::{RunConfig, read_text};
 use crate::error::LabError;
+use crate::observer::{Event, Observer};
 use crate::run_dir::RunDir;
-use crate::session::{Session, ended_at};
-use crate::train::{End, Observer, train};
+use crate::session::{Session, ended_at, open_task};
+use crate::train::{End, train};
 
 /// The grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,14 @@ pub struct Cell {
     pub path: PathBuf,
     /// Its settings.
     pub config: RunConfig,
+}
+
+impl Cell {
+    /// The name of its folder.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
 }
 
 /// A part of a grid: number `index` of `of`, from 0.
@@ -122,18 +132,110 @@ pub enum Done {
     Elsewhere,
 }
 
-/// Does one run: not at all if it is finished, from its last checkpoint if it was cut. Returns the lock of the
-/// run too, unless somebody else is at it.
+/// Runs that failed while others went on.
+#[derive(Debug, Default)]
+pub struct Failures(Vec<String>);
+
+impl Failures {
+    /// Returns what came of a run, unless it failed: that is told now, and listed at the end.
+    pub fn note<T>(
+        &mut self,
+        cell: &Cell,
+        result: Result<T, LabError>,
+        observer: &mut dyn Observer,
+    ) -> Option<T> {
+        let tell = |error: LabError| {
+            let (run, reason) = (cell.name(), error.to_string());
+            self.0.push(format!("{run} failed: {reason}"));
+            observer.event(Event::Failed { run, reason });
+        };
+        result.map_err(tell).ok()
+    }
+
+    /// One line per failed run.
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// Makes every run of a grid, or of a part of it, one after the other; whether it came to the end.
+///
+/// What is done is skipped, and what was cut goes on. A run that fails is noted, and the others go on.
+pub fn run(
+    cells: &[&Cell],
+    device: &Device,
+    interrupted: &AtomicBool,
+    failures: &mut Failures,
+    observer: &mut dyn Observer,
+) -> Result<bool, LabError> {
+    for (number, cell) in cells.iter().enumerate() {
+        let number = format!("{}/{}", number + 1, cells.len());
+        let one = run_cell(cell, &number, device, interrupted, observer);
+        let Some((done, _lock)) = failures.note(cell, one, observer) else { continue };
+        done.note(cell, &number, observer);
+        if done == Done::Interrupted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the results of every run that has ended; `None` while one has neither ended nor failed.
+pub fn results(cells: &[Cell], failures: &Failures) -> Result<Option<Vec<GridRow>>, LabError> {
+    let mut rows = Vec::new();
+    for cell in cells {
+        if !RunDir::exists(&cell.path)? {
+            return Ok(None);
+        }
+        let run = RunDir::open(&cell.path)?;
+        match ended_at(&run, &cell.config) {
+            Ok(Some(step)) => rows.push(cell.row(run.evaluations()?.at(step).most_sequences())),
+            Ok(None) if run.failure()?.is_none() && failures.0.is_empty() => return Ok(None),
+            // It failed, here or elsewhere.
+            Ok(None) | Err(_) => {}
+        }
+    }
+    Ok(Some(rows))
+}
+
+impl Cell {
+    /// Its row in a table.
+    pub fn row(&self, results: Vec<tra_report::records::EvalResult>) -> GridRow {
+        GridRow {
+            task: self.config.task.name().into(),
+            measure: self.config.measure(),
+            attention: self.config.model.attention.name().into(),
+            results,
+        }
+    }
+}
+
+impl Done {
+    /// Tells why nothing was done about a run.
+    pub(crate) fn note(self, cell: &Cell, number: &str, observer: &mut dyn Observer) {
+        let name = cell.name();
+        match self {
+            Self::Before => observer.note(format!("{number} {name}: already finished")),
+            Self::Elsewhere => {
+                observer.note(format!("{number} {name}: another process is training it"));
+            }
+            Self::Now | Self::Interrupted => {}
+        }
+    }
+}
+
+/// Makes one run: not at all if it is finished, from its last checkpoint if it was cut. Returns the lock of
+/// the run too, unless another process holds it. `number` stands before its name.
 pub fn run_cell(
     cell: &Cell,
+    number: &str,
     device: &Device,
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<(Done, Option<Lock>), LabError> {
     // Before anything else: several processes may come to a run that is not begun at the same time.
     let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
-    let open = || -> Result<_, LabError> { Ok(cell.config.task.build()?.into()) };
-    let mut session = if RunDir::exists(&cell.path)? {
+    if RunDir::exists(&cell.path)? {
         let run = RunDir::open(&cell.path)?;
         if run.config()? != cell.config {
             let reason = "contains a run with other settings; choose another out, or remove it";
@@ -147,11 +249,11 @@ pub fn run_cell(
             let again = format!("{why}; to try again: tra train --resume {path}");
             return Err(LabError::Diverged(again));
         }
-        let warn = |text| observer.warn(text);
-        Session::resume(run, lock, cell.config.clone(), open()?, device, warn)?
-    } else {
-        Session::create(&cell.path, lock, cell.config.clone(), open()?, device)?
-    };
+    }
+    let (name, steps) = (format!("{number} {}", cell.name()), cell.config.steps);
+    observer.event(Event::Run { name, steps, measure: cell.config.measure() });
+    let (config, task) = (cell.config.clone(), open_task(&cell.config, observer)?);
+    let mut session = Session::start_locked(&cell.path, lock, config, task, device, observer)?;
     let outcome = train(&mut session, interrupted, observer)?;
     let done = if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now };
     Ok((done, Some(session.into_lock())))

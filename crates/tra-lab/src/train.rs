@@ -1,40 +1,23 @@
 //! The training loop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use burn::module::Module;
 use burn::tensor::Device;
-use rayon::prelude::*;
-use tra_nn::{Decoder, Pass};
-use tra_tasks::Task;
+use serde::{Deserialize, Serialize};
+use tra_nn::Decoder;
 
-use crate::batch::{Batch, Source};
-use crate::checkpoints::{Checkpoint, TrainProgress};
+use crate::checkpoints::TrainProgress;
 use crate::config::RunConfig;
 use crate::error::LabError;
-use crate::loss::cross_entropy;
-use crate::optimizer::FlatGradients;
-use crate::records::{EvaluationRecord, Metric, StepRecord};
+use crate::observer::{Event, Observer};
+use crate::records::{EvaluationRecord, Metric};
 use crate::run_dir::RunDir;
-use crate::schedule::learning_rate;
 use crate::session::Session;
-
-/// Who is told how a run is going.
-pub trait Observer {
-    /// A step was taken.
-    fn step(&mut self, record: &StepRecord, pace: &Pace);
-    /// Part of an evaluation is done.
-    fn evaluating(&mut self, split: &str, done: u64, of: u64);
-    /// An evaluation is done.
-    fn evaluated(&mut self, record: &EvaluationRecord);
-    /// Something went wrong that is no reason to stop.
-    fn warn(&mut self, text: String);
-}
+use crate::trainer::Trainer;
 
 /// How fast a run goes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     /// Seconds of training so far in this process, evaluations excluded.
     pub seconds: f64,
@@ -42,6 +25,8 @@ pub struct Pace {
     pub outside: f64,
     /// Tokens read in this process.
     pub tokens: u64,
+    /// Seconds of training that are left, about.
+    pub left: f64,
 }
 
 impl Pace {
@@ -83,6 +68,24 @@ pub struct Outcome {
 /// Trains until the steps of the run are taken, everything is right, or `interrupted` is set.
 ///
 /// Wherever it is interrupted, or killed, the run resumes to the same bytes.
+///
+/// ```
+/// use std::sync::atomic::AtomicBool;
+/// use tra_lab::config::RunConfig;
+/// use tra_lab::observer::Silent;
+/// use tra_lab::session::Session;
+/// use tra_lab::train::{End, train};
+/// use tra_nn::device::Device;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("run");
+/// let set = ["steps=2", "length=8", "model.size=tiny", "eval.sequences=2"].map(String::from);
+/// let config = RunConfig::read(None, Vec::new(), &set)?;
+/// let mut session = Session::start(&path, config, &Device::flex(), &mut Silent)?;
+/// let outcome = train(&mut session, &AtomicBool::new(false), &mut Silent)?;
+/// assert_eq!(outcome.end, End::Finished);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn train(
     session: &mut Session,
     interrupted: &AtomicBool,
@@ -102,19 +105,13 @@ fn run(
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, LabError> {
-    let config = session.config().clone();
-    let Checkpoint { mut decoder, mut optimizer, mut position, tokenizer, .. } =
-        session.begin(observer)?;
-    let source = Source { task: session.task().clone(), config: config.clone() };
-    let mut data = source.ahead(position.step..config.steps);
-    let mut pace = Pace::default();
-    let mut evaluation = None;
-    let mut stop = false;
-
+    let mut trainer = session.begin(observer)?;
+    let work = Work::of(session.config(), trainer.progress().step);
+    let (mut pace, mut evaluation, mut stop) = (Pace::default(), None, false);
     let end = loop {
         // First, for a run that was stopped before the evaluation of the step it stands at.
-        if session.is_evaluation_due(position.step) {
-            evaluation = session.evaluate(&decoder, position.step, interrupted, observer)?;
+        if session.is_evaluation_due(trainer.progress().step) {
+            evaluation = session.evaluate(&trainer, interrupted, observer)?;
             if evaluation.is_none() {
                 break End::Interrupted;
             }
@@ -122,59 +119,64 @@ fn run(
         if session.is_perfect() {
             break End::Perfect;
         }
-        if position.step >= config.steps {
-            break End::Finished;
-        }
-        if stop {
+        if stop && trainer.progress().step < session.config().steps {
             break End::Interrupted;
         }
-
         let begin = Instant::now();
-        let batches = data.next(position.step)?;
-        let waited = begin.elapsed();
-        let step = position.step;
-        let lr = learning_rate(step, config.steps, config.lr, config.warmup);
-        let (loss, gradients) = gradients(&decoder, &batches, config.seed, step);
-        let norm = gradients.norm();
-        if !(loss.is_finite() && norm.is_finite()) {
-            return Err(diverged(session.run(), &decoder, step + 1, &why(loss, norm), lr));
-        }
-        let scale = if config.clip > 0.0 && norm > config.clip { config.clip / norm } else { 1.0 };
-        decoder = optimizer.step(decoder, gradients, scale, lr, step);
-        let computed = begin.elapsed();
-
-        let tokens: u64 = batches.iter().map(|batch| batch.token_count() as u64).sum();
-        position.step += 1;
-        position.tokens += tokens;
-        let record =
-            StepRecord { step: position.step, loss, lr, grad_norm: norm, tokens: position.tokens };
-        session.run().append_metrics(&[Metric::Step(record.clone())])?;
+        let step = trainer.step().map_err(|error| diverged(session.run(), &trainer, error))?;
+        let Some(step) = step else { break End::Finished };
         // Before the evaluation, which may take long and may fail.
         stop = interrupted.load(Ordering::SeqCst);
-        let due = config.is_saved_at(position.step) || session.is_evaluation_due(position.step);
-        if due || stop {
-            let tokenizer = tokenizer.as_deref();
-            let saved = session.save(&decoder, &optimizer, &position, tokenizer, observer);
-            saved.map_err(|error| match error.is_not_finite() {
-                true => diverged(session.run(), &decoder, position.step, "weights overflow", lr),
-                false => error,
-            })?;
-        }
+        session
+            .record(&trainer, &step.record, stop, observer)
+            .map_err(|error| diverged(session.run(), &trainer, error))?;
         let all = begin.elapsed();
         pace.seconds += all.as_secs_f64();
-        pace.outside += (waited + (all - computed)).as_secs_f64();
-        pace.tokens += tokens;
-        observer.step(&record, &pace);
+        pace.outside += (all - step.computed).as_secs_f64();
+        pace.tokens += step.tokens;
+        pace.left = work.left(step.record.step, pace.seconds);
+        observer.event(Event::Step { record: step.record, pace });
     };
-    session.keep_evaluations(observer);
-    let rate = pace.tokens_per_second();
-    let timing = session.run().append_timing(&serde_json::json!({
-        "step": position.step, "seconds": pace.seconds, "outside": pace.outside, "tokens_per_second": rate,
-    }));
-    if let Err(error) = timing {
-        observer.warn(error.to_string());
+    session.finish(trainer.progress().step, &pace, observer);
+    Ok(Outcome { end, position: trainer.progress().clone(), evaluation, pace })
+}
+
+/// How the work of a run is spread over its steps: a step takes as long as its sequences are on average.
+struct Work {
+    /// Work done after each of [`Work::PARTS`] equal parts of the steps.
+    done: Vec<f64>,
+    steps: u64,
+    /// The step it goes on from.
+    first: u64,
+}
+
+impl Work {
+    /// Enough to follow lengths that grow.
+    const PARTS: usize = 256;
+
+    fn of(config: &RunConfig, first: u64) -> Self {
+        let middle = |part: usize| (part as f64 + 0.5) / Self::PARTS as f64 * config.steps as f64;
+        let mut sum = 0.0;
+        let after = (0..Self::PARTS).map(|part| {
+            let step = middle(part) as u64;
+            let lengths = config.lengths_at(step);
+            sum += (lengths.from + lengths.to).max(1) as f64 * config.batch_at(step) as f64;
+            sum
+        });
+        let done = std::iter::once(0.0).chain(after).collect();
+        Self { done, steps: config.steps, first }
     }
-    Ok(Outcome { end, position, evaluation, pace })
+
+    /// Seconds left after a step, given those since the first.
+    fn left(&self, step: u64, seconds: f64) -> f64 {
+        let done = |step: u64| {
+            let place = step as f64 / self.steps.max(1) as f64 * Self::PARTS as f64;
+            let part = (place as usize).min(Self::PARTS - 1);
+            self.done[part] + (place - part as f64) * (self.done[part + 1] - self.done[part])
+        };
+        let behind = (done(step) - done(self.first)).max(f64::MIN_POSITIVE);
+        seconds * (done(self.steps) - done(step)) / behind
+    }
 }
 
 /// What a run will cost, from its first steps.
@@ -184,117 +186,79 @@ pub struct Forecast {
     pub parameters: usize,
     /// Bytes of the weights, their gradients and the optimizer's memory.
     pub state_bytes: u64,
-    /// Tokens in a step.
+    /// Tokens per step.
     pub tokens_a_step: u64,
-    /// Median seconds of a step, the first left out where there are several: it warms up.
+    /// Seconds per step.
     pub seconds_a_step: f64,
 }
 
 /// Takes `count` steps on a fresh model, and leaves nothing behind.
 pub fn forecast(
     config: &RunConfig,
+    task: std::sync::Arc<dyn tra_tasks::Task>,
     device: &Device,
     count: u64,
-    mut taken: impl FnMut(u64),
+    observer: &mut dyn Observer,
 ) -> Result<Forecast, LabError> {
-    let task: Arc<dyn Task> = config.task.build()?.into();
-    let device = device.clone().autodiff();
-    config.check_runnable(task.as_ref())?;
-    let Checkpoint { mut decoder, mut optimizer, .. } =
-        Checkpoint::fresh(config, task.as_ref(), &device)?;
-    let source = Source { task: task.clone(), config: config.clone() };
+    let mut trainer = Trainer::new(config, task, device)?;
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);
     // From all over the run, as sequences may grow on the way; before them one that is not timed,
     // as the first is always slow.
     let steps = (0..count).map(|k| (2 * k + 1) * config.steps / (2 * count));
     for (number, step) in std::iter::once(0).chain(steps).enumerate() {
-        let batches = source.step(step)?;
-        let begin = Instant::now();
-        let (_, gradients) = gradients(&decoder, &batches, config.seed, step);
-        gradients.norm();
-        decoder = optimizer.step(decoder, gradients, 1.0, 0.0, step);
+        observer.status(&format!("step {} of {count}", (number as u64).max(1)));
+        let taken = trainer.step_as(step)?;
         if number > 0 {
-            seconds += begin.elapsed().as_secs_f64();
-            tokens += batches.iter().map(|batch| batch.token_count() as u64).sum::<u64>();
+            seconds += taken.computed.as_secs_f64();
+            tokens += taken.tokens;
         }
-        taken(number as u64);
     }
-    let shapes = decoder.parameter_shapes();
+    observer.status("");
+    let shapes = trainer.decoder().parameter_shapes();
     let parameters = shapes.values().map(|shape| shape.iter().product::<usize>()).sum();
     Ok(Forecast {
         parameters,
-        state_bytes: 4 * (2 * parameters + optimizer.size()) as u64,
+        state_bytes: 4 * (2 * parameters + trainer.optimizer().size()) as u64,
         tokens_a_step: tokens / count,
         seconds_a_step: seconds / count as f64,
     })
 }
 
-/// A batch is cut into so many parts, which are computed side by side. The number is fixed, and not
-/// that of the cores, so that the result does not depend on the machine's.
-const PARTS: usize = 4;
-
-/// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
-/// cutting a batch into several changes nothing but rounding.
-pub(crate) fn gradients(
-    decoder: &Decoder,
-    batches: &[Batch],
-    seed: u64,
-    step: u64,
-) -> (f64, FlatGradients) {
-    let cut: Vec<Vec<Batch>> = batches.iter().map(|batch| batch.cut(PARTS)).collect();
-    let answers = cut.iter().flatten().map(Batch::answers).sum::<usize>().max(1) as f64;
-    let one = |(part, batch): (usize, &Batch)| {
-        // Leaves of its own, so that the graphs of two parts have nothing in common.
-        let decoder = decoder.clone().fork(&decoder.device());
-        let tokens = batch.tensor(0, batch.length(), &decoder);
-        let logits = decoder.forward(tokens, Pass::train_part(seed, step, part as u64));
-        let (sum, _) = cross_entropy(logits, &batch.tokens, &batch.scored)?;
-        let loss = sum / answers;
-        let gradients = FlatGradients::take(&decoder, loss.backward());
-        Some((f64::from(loss.into_scalar::<f32>()), gradients))
-    };
-    // Batch by batch, so that no more gradients are held than one batch has parts; added up in the
-    // order of the parts, whichever was ready first.
-    let (mut first, mut summed) = (0, None);
-    for parts in &cut {
-        let numbered = parts.par_iter().enumerate().map(|(part, batch)| (first + part, batch));
-        let computed: Vec<_> = numbered.map(one).collect();
-        for (b, y) in computed.into_iter().flatten() {
-            summed = Some(match summed {
-                None => (b, y),
-                Some((a, x)) => (a + b, FlatGradients::plus(x, y)),
-            });
+/// Explains an error that means the training diverged; any other stays as it is.
+fn diverged(run: &RunDir, trainer: &Trainer, error: LabError) -> LabError {
+    let (what, step, advice) = match error {
+        LabError::NotFinite { step, loss, norm, lr } => {
+            let what = match loss.is_finite() {
+                true => format!("gradient norm is {norm}"),
+                false => format!("loss is {loss}"),
+            };
+            (what, step, format!("a lower --lr than {lr:.1e}"))
         }
-        first += parts.len();
-    }
-    summed.unwrap_or_else(|| (0.0, FlatGradients::zeros(decoder)))
-}
-
-fn why(loss: f64, norm: f64) -> String {
-    match loss.is_finite() {
-        true => format!("gradient norm is {norm}"),
-        false => format!("loss is {loss}"),
-    }
-}
-
-fn diverged(run: &RunDir, decoder: &Decoder, step: u64, what: &str, lr: f64) -> LabError {
+        error if error.is_not_finite() => {
+            ("weights overflow".into(), trainer.progress().step, "a lower --lr".into())
+        }
+        other => return other,
+    };
     // Made of the weights that have just failed: going on from it would fail again.
     let aside = run.set_aside(step - 1);
     let last = match last_good(run) {
         Some(last) => format!("last good checkpoint: step {last}"),
         None => "there is no good checkpoint".into(),
     };
-    let parameters = decoder.parameters();
-    let bad = parameters.iter().find(|(_, tensor)| tensor.not_finite() > 0);
-    let cause = match bad {
-        Some((name, _)) => format!("{name} is no longer finite: the step before was too large"),
-        None => "the activations overflow".into(),
-    };
+    let cause = cause(trainer.decoder());
     let aside = aside.err().map_or(String::new(), |error| format!("; {error}"));
     LabError::Diverged(format!(
-        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try a lower --lr than {lr:.1e}{aside}"
+        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try {advice}{aside}"
     ))
+}
+
+fn cause(decoder: &Decoder) -> String {
+    let parameters = decoder.parameters();
+    match parameters.iter().find(|(_, tensor)| tensor.not_finite() > 0) {
+        Some((name, _)) => format!("{name} is no longer finite: the step before was too large"),
+        None => "the activations overflow".into(),
+    }
 }
 
 /// The newest checkpoint of which no evaluation says that it has diverged.
@@ -307,4 +271,25 @@ fn last_good(run: &RunDir) -> Option<u64> {
         })
     };
     run.steps().ok()?.into_iter().rev().find(|step| !bad(*step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Lengths;
+    use crate::curriculum::Curriculum;
+
+    #[test]
+    fn time_left_knows_that_sequences_grow() {
+        let mut config = RunConfig { steps: 100, ..RunConfig::default() };
+        config.length = Some(Lengths { from: 10, to: 90 });
+        assert!((Work::of(&config, 0).left(25, 5.0) - 15.0).abs() < 1e-9);
+        assert!((Work::of(&config, 50).left(75, 5.0) - 5.0).abs() < 1e-9, "resumed at 50");
+        assert_eq!(Work::of(&config, 0).left(100, 5.0), 0.0);
+        // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
+        config.curriculum =
+            Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0, widen: 1 });
+        let left = Work::of(&config, 0).left(50, 30.0);
+        assert!((48.0..52.0).contains(&left), "{left}");
+    }
 }

@@ -1,28 +1,16 @@
 //! `tra bench`: how fast it is here, beside PyTorch if there is one.
-//!
-//! Every case runs in a process of its own, ours and PyTorch's alike, so that its peak memory is
-//! its own. All processes of a group are started and warmed up, and then take turns: a machine
-//! that slows down slows all of them.
 
-mod participant;
 mod table;
-mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tra_lab::bench::{Case, Gate, Peak, Workload};
+use tra_lab::bench::{Gate, Group, Options, Torch, Workload, measure, serve};
 use tra_nn::Size;
 
-use crate::{crash, terminal};
-use participant::{By, Failed, Participant};
-pub use worker::worker;
-
-/// Before every run: the threads of the one before may still be spinning.
-const PAUSE: Duration = Duration::from_millis(20);
+use crate::crash;
+use crate::terminal::{self, Terminal};
 
 /// Measure speed and memory, beside PyTorch if you have it
 #[derive(clap::Args)]
@@ -98,15 +86,6 @@ pub struct Args {
     json: bool,
 }
 
-/// What takes turns.
-struct Group {
-    name: Workload,
-    size: String,
-    batch: usize,
-    length: usize,
-    gate: Gate,
-}
-
 pub fn run(args: Args) -> Result<ExitCode> {
     let names = parse(&args.only, &["op", "train_step", "prefill", "decode"], |text| {
         Workload::ALL.into_iter().find(|name| name.text() == text)
@@ -153,19 +132,44 @@ pub fn run(args: Args) -> Result<ExitCode> {
         for length in lengths {
             for gate in if alone { &gates[..] } else { &[Gate::Initial] } {
                 let batch = args.batch.unwrap_or(if trains { 8 } else { 1 });
-                groups.push(Group { name, size: args.size.clone(), batch, length, gate: *gate });
+                groups.push(Group { name, batch, length, gate: *gate });
             }
         }
     }
 
-    let mut peak = 0.0;
-    let mut results = Vec::new();
-    for group in &groups {
-        results.push(measure(group, size, &args, threads, &mut peak)?);
+    let options = Options {
+        program: std::env::current_exe().context("this program's own file")?,
+        attention: args.attention,
+        size,
+        vocab: args.vocab,
+        repeat: args.repeat,
+        threads,
+        torch: args.torch.map(|python| Torch {
+            python,
+            attention: args.torch_attention,
+            modes: args.torch_mode,
+        }),
+    };
+    let (mut terminal, mut fastest, mut all) = (Terminal::new(), 0.0f64, Vec::new());
+    for group in groups {
+        let (participants, peak) = measure(&group, &options, &mut terminal)?;
+        fastest = fastest.max(peak);
+        all.push((group, participants));
     }
-    let all: Vec<_> = groups.iter().zip(&results).collect();
-    terminal::print(&if args.json { table::json(&all, peak) } else { table::text(&all, peak) })?;
+    terminal.clear();
+    let size = &args.size;
+    terminal::print(&match args.json {
+        true => table::json(&all, size, fastest),
+        false => table::text(&all, size, fastest),
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one case for the process that started this one.
+pub fn worker() -> Result<ExitCode> {
+    crash::answer_to_asker();
+    let ran = serve(std::io::stdin().lock(), std::io::stdout())?;
+    Ok(if ran { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The items of a list, or the defaults where it is empty.
@@ -180,91 +184,4 @@ fn parse<T>(
     };
     let one = |text: &&str| read(text).with_context(|| format!("not {text}"));
     given.iter().map(one).collect()
-}
-
-fn measure(
-    group: &Group,
-    size: Size,
-    args: &Args,
-    threads: usize,
-    peak: &mut f64,
-) -> Result<Vec<Participant>> {
-    let what = format!("{} {} x {}", group.name.text(), group.batch, group.length);
-    let bar = terminal::spinner(what.clone());
-    let mut all = Vec::new();
-    for attention in &args.attention {
-        let mut case = Case::new(group.name, attention, size, group.batch, group.length);
-        (case.gate, case.vocab) = (group.gate, args.vocab);
-        bar.set_message(format!("{what}: {attention} warms up"));
-        all.push(Participant::ours(case.clone(), threads)?);
-        let Some(python) = &args.torch else { continue };
-        if !args.torch_attention.contains(attention) {
-            continue;
-        }
-        for mode in &args.torch_mode {
-            bar.set_message(format!("{what}: {attention} in PyTorch, {mode}, warms up"));
-            match Participant::torch(case.clone(), python, mode, threads) {
-                Ok(participant) => all.push(participant),
-                Err(Failed::Never(error)) => return Err(error),
-                Err(Failed::ThisCase(error)) => {
-                    bar.suspend(|| {
-                        terminal::warn(format!("{what}, {attention}, {mode}: {error:#}"))
-                    });
-                }
-            }
-        }
-    }
-    let product = Peak::new();
-    for round in 0..args.repeat {
-        for participant in &mut all {
-            let (by, attention) = (participant.by.label(), &participant.case.attention);
-            bar.set_message(format!("{what}: {attention} {by}, {}/{}", round + 1, args.repeat));
-            sleep(PAUSE);
-            participant.run()?;
-        }
-        sleep(PAUSE);
-        let begin = Instant::now();
-        let operations = product.run();
-        *peak = peak.max(operations / begin.elapsed().as_secs_f64());
-    }
-    for participant in &mut all {
-        participant.end()?;
-    }
-    bar.finish_and_clear();
-    Ok(all)
-}
-
-/// Seconds of every case, `repeat` times in turns.
-pub fn in_turns(
-    cases: Vec<Case>,
-    repeat: usize,
-    threads: usize,
-    what: &str,
-) -> Result<Vec<Vec<f64>>> {
-    let bar = terminal::spinner(what.to_string());
-    let mut all = Vec::new();
-    for case in cases {
-        bar.set_message(format!("{what}: {} warms up", case.attention));
-        all.push(Participant::ours(case, threads)?);
-    }
-    for round in 0..repeat {
-        for participant in &mut all {
-            let attention = &participant.case.attention;
-            bar.set_message(format!("{what}: {attention}, {}/{repeat}", round + 1));
-            sleep(PAUSE);
-            participant.run()?;
-        }
-    }
-    all.iter_mut().try_for_each(Participant::end)?;
-    bar.finish_and_clear();
-    Ok(all.iter().map(|participant| participant.seconds.clone()).collect())
-}
-
-impl By {
-    fn label(&self) -> String {
-        match self {
-            By::Us => "tra".into(),
-            By::Torch(mode) => format!("torch {mode}"),
-        }
-    }
 }

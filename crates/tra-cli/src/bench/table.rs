@@ -1,40 +1,38 @@
 //! The results, for people and for machines.
 
 use serde_json::{Value, json};
-use tra_lab::bench::{Gate, Workload};
+use tra_lab::bench::{By, Gate, Group, Participant, Workload};
+use tra_report::TextTable;
 
-use super::Group;
-use super::participant::{By, Participant};
-
-type Results<'a> = [(&'a Group, &'a Vec<Participant>)];
-
-pub fn text(all: &Results<'_>, peak: f64) -> String {
+pub fn text(all: &[(Group, Vec<Participant>)], size: &str, peak: f64) -> String {
     let isa = tra_kernels::simd::Isa::best();
     let mut text = format!("peak of f32 products: {:.0} GFLOP/s; kernels: {isa}\n", peak / 1e9);
     for (group, participants) in all {
-        let Group { name, size, batch, length, gate } = group;
+        let Group { name, batch, length, gate, .. } = group;
         let gate = match (name, gate) {
             (Workload::Op | Workload::OpForward, Gate::Initial) => ", gates at their initial value",
             (Workload::Op | Workload::OpForward, Gate::Open) => ", gates open",
             _ => "",
         };
         text += &format!("\n{}, {size}, {batch} x {length}{gate}\n", name.text());
-        text += "  attention  by                seconds    tokens/s  of peak    memory  time\n";
+        let header =
+            ["  attention", "by", "seconds", "tokens/s", "of peak", "memory", "time"];
+        let mut table = TextTable::new(2, header);
         let first = participants.first().map_or(f64::NAN, Participant::median);
-        for p in participants.iter() {
+        for p in participants {
             let seconds = p.median();
-            text += &format!(
-                "  {:<9}  {:<14}  {:>9}  {:>10.0}  {:>6.0}%  {:>8}  {:>4}\n",
-                p.case.attention,
+            table.row([
+                format!("  {}", p.case.attention),
                 p.by.label(),
                 time(seconds),
-                p.case.tokens() as f64 / seconds,
-                100.0 * p.case.flops() / seconds / peak,
+                format!("{:.0}", p.case.tokens() as f64 / seconds),
+                format!("{:.0}%", 100.0 * p.case.flops() / seconds / peak),
                 memory(p.peak_memory),
                 ratio(seconds / first),
-            );
+            ]);
         }
-        for p in participants.iter() {
+        text += &table.to_string();
+        for p in participants {
             if let Some(share) = p.share_read {
                 let attention = &p.case.attention;
                 text += &format!("  {attention} read {:.1}% of the pairs\n", 100.0 * share);
@@ -44,7 +42,7 @@ pub fn text(all: &Results<'_>, peak: f64) -> String {
     text
 }
 
-pub fn json(all: &Results<'_>, peak: f64) -> String {
+pub fn json(all: &[(Group, Vec<Participant>)], size: &str, peak: f64) -> String {
     let mut results = Vec::new();
     for (group, participants) in all {
         for ours in participants.iter().filter(|p| p.by == By::Us) {
@@ -60,7 +58,7 @@ pub fn json(all: &Results<'_>, peak: f64) -> String {
             results.push(json!({
                 "name": group.name,
                 "attention": ours.case.attention,
-                "size": group.size,
+                "size": size,
                 "batch": group.batch,
                 "length": group.length,
                 "gate": group.gate,

@@ -1,16 +1,18 @@
 //! How long an experiment will take, by trying it: a few steps and passes of every model.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::Device;
 use tra_nn::Pass;
-use tra_tasks::draw;
+use tra_tasks::{Task, draw};
 
 use super::Trial;
 use crate::batch::Batch;
 use crate::error::LabError;
 use crate::eval::EvalSpec;
+use crate::observer::Silent;
 use crate::records::Evaluation;
 use crate::run_dir::RunDir;
 use crate::session::ended_at;
@@ -75,7 +77,7 @@ fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
 }
 
 /// How many runs have something left to do.
-pub fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
+pub(super) fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     let mut count = 0;
     for trial in trials {
         let (steps, tests) = left(trial)?;
@@ -84,12 +86,8 @@ pub fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     Ok(count)
 }
 
-/// Tries every model that has something left to do. `tell` hears its name.
-pub fn estimate(
-    trials: &[Trial],
-    device: &Device,
-    mut tell: impl FnMut(&str) + Send,
-) -> Result<Estimate, LabError> {
+/// Tries every model that has something left to do.
+pub fn estimate(trials: &[Trial], device: &Device) -> Result<Estimate, LabError> {
     let mut speeds: BTreeMap<(&str, &str), Speed> = BTreeMap::new();
     let mut estimate = Estimate::default();
     for trial in trials {
@@ -101,10 +99,7 @@ pub fn estimate(
         let key = (trial.task.as_str(), trial.model.as_str());
         let speed = match speeds.get(&key) {
             Some(speed) => *speed,
-            None => {
-                tell(&format!("{} {}", trial.task, trial.model));
-                *speeds.entry(key).or_insert(measure(trial, device)?)
-            }
+            None => *speeds.entry(key).or_insert(measure(trial, device)?),
         };
         estimate.runs += usize::from(steps > 0);
         estimate.tests += tests.len();
@@ -125,8 +120,8 @@ pub fn estimate(
 
 fn measure(trial: &Trial, device: &Device) -> Result<Speed, LabError> {
     let config = &trial.cell.config;
-    let step = forecast(config, device, 3, |_| {})?.seconds_a_step;
-    let task = config.task.build()?;
+    let task: Arc<dyn Task> = config.task.build()?.into();
+    let step = forecast(config, task.clone(), device, 3, &mut Silent)?.seconds_a_step;
     let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
     let mut seconds = [0.0; 2];
     for (seconds, length) in seconds.iter_mut().zip(TRIED) {

@@ -1,351 +1,381 @@
-//! An experiment of the paper: models x tasks x seeds, each trained and then tested, at one of two scales.
+//! The experiments of the paper: trained, tested, and summed up in a table and a page.
 //!
-//! A run of it is a folder like any other, and so is what is found in it: a test that is there is not
-//! made again. So an experiment that was cut goes on where it was, and ends with the same table.
+//! A run of an experiment is a folder like any other, and so is what is found in it: a test that is there
+//! is not made again. So an experiment that was cut goes on where it was, and ends with the same table.
 
 mod estimate;
-mod run;
-mod table;
+mod grid;
+mod scheduler;
+mod text;
+mod timing;
+mod trial;
+mod workers;
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
-use toml::{Table, Value};
-use tra_random::Stream;
-use tra_tasks::draw_length;
+use burn::tensor::Device;
+use tra_report::page::html;
+use tra_report::records::ExperimentResults;
+use tra_report::tables;
+use tra_report::text::{duration, plural};
 
-use crate::config::{Lengths, RunConfig};
+use crate::config::read_text;
 use crate::error::LabError;
-use crate::eval::EvalSpec;
-use crate::sweep::Cell;
+use crate::observer::Observer;
+use crate::sweep::Failures;
 
-pub use estimate::{Estimate, estimate, unfinished};
-pub use run::{Results, TrialResult, found, in_folder, test};
-pub use table::{summary, table};
+pub use estimate::{Estimate, estimate};
+pub use grid::{
+    Grid, Model, Scale, ScaleSettings, Selection, TaskEntry, Test, TextSettings, Trial,
+};
+pub use timing::Timing;
+pub use workers::{Jobs, WorkerCommand, stop_with_parent};
 
-/// An experiment, as its file has it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Experiment {
-    /// What stands above the table.
-    pub title: String,
-    /// Every run is made with each of them.
-    pub seeds: Vec<u64>,
-    /// The rows of the table.
-    #[serde(rename = "model")]
-    pub models: Vec<Model>,
-    /// What they learn.
-    #[serde(rename = "task")]
-    pub tasks: Vec<TaskEntry>,
-    /// What two cores do in an hour or so.
-    pub quick: ScaleSettings,
-    /// The paper's own sizes, steps and batch.
-    pub paper: ScaleSettings,
+/// An experiment.
+#[derive(Clone, Debug)]
+pub enum Experiment {
+    /// Models learn tasks and are tested at longer lengths.
+    Tasks(Grid),
+    /// Models learn a text, whose perplexity is measured at longer windows.
+    Text(Grid),
+    /// Training steps are timed.
+    Timing(Timing),
 }
 
-/// A row of the table.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    /// What it is called.
-    pub name: String,
-    /// The mechanism and its settings; missing: the mechanism of that name.
-    pub attention: Option<Table>,
-    /// With which seeds at quick scale; none means every one.
-    #[serde(default)]
-    pub seeds: Vec<u64>,
-    /// Settings of its runs that are not those of the scale.
-    #[serde(default)]
-    pub quick: Table,
-    /// See `quick`.
-    #[serde(default)]
-    pub paper: Table,
-}
-
-/// Something to learn.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TaskEntry {
-    /// What it is called.
-    pub name: String,
-    /// The task and its settings.
-    pub settings: Table,
-    /// Who learns it; none means every model.
-    #[serde(default)]
-    pub models: Vec<String>,
-    /// With which seeds at quick scale; none means every one.
-    #[serde(default)]
-    pub seeds: Vec<u64>,
-    /// Settings of its runs that are not those of the scale.
-    #[serde(default)]
-    pub quick: Table,
-    /// See `quick`.
-    #[serde(default)]
-    pub paper: Table,
-}
-
-/// How large an experiment is.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScaleSettings {
-    /// In place of the experiment's, unless there are none.
-    #[serde(default)]
-    pub seeds: Vec<u64>,
-    /// Settings of every run, as in the config of a single one.
-    pub run: Table,
-    /// What trained models are tested on.
-    #[serde(rename = "test", default)]
-    pub tests: Vec<Test>,
-    /// For tasks of text: which, and at which windows it is read.
-    pub text: Option<TextPart>,
-}
-
-/// The text of an experiment; where it is, the user says.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TextPart {
-    /// What `tra data get` calls it.
-    pub set: String,
-    /// Tokens of a tokenizer to be learned; missing: GPT-2's.
-    pub vocab: Option<usize>,
-    /// Windows at which perplexity is measured.
-    pub windows: Vec<usize>,
-    /// How many tokens of the test text; missing: all.
-    pub limit: Option<usize>,
-}
-
-/// A column of the table, or several.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Test {
-    /// The split.
-    pub split: String,
-    /// The lengths, ascending.
-    pub lengths: Vec<Lengths>,
-    /// Sequences at each length.
-    pub sequences: u64,
-    /// Who is tested so; none means every model.
-    #[serde(default)]
-    pub models: Vec<String>,
-    /// Who is not.
-    #[serde(default)]
-    pub except: Vec<String>,
-    /// On which tasks; none means every task.
-    #[serde(default)]
-    pub tasks: Vec<String>,
-}
-
-/// Which of the two scales.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scale {
-    /// An hour or so on two cores.
-    #[default]
-    Quick,
-    /// The paper's own.
-    Paper,
-}
-
-impl Scale {
-    /// What users type.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Paper => "paper",
-        }
-    }
-}
-
-impl std::str::FromStr for Scale {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = [Self::Quick, Self::Paper].into_iter().find(|scale| scale.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no scale; there are quick and paper"))
-    }
-}
-
-/// One run of an experiment, and what it is tested on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trial {
-    /// The name of the task.
-    pub task: String,
-    /// The name of the model.
-    pub model: String,
-    /// How to train it.
-    pub cell: Cell,
-    /// How to test it, in this order.
-    pub tests: Vec<EvalSpec>,
-}
-
-/// What of an experiment is wanted; empty lists mean all.
-#[derive(Clone, Debug, Default)]
-pub struct Selection {
-    /// Names of models.
-    pub models: Vec<String>,
-    /// Names of tasks.
-    pub tasks: Vec<String>,
-    /// Seeds, in place of the experiment's.
-    pub seeds: Vec<u64>,
-}
+/// The experiments that come with the program, in the order in which `all` makes them.
+const BUILT_IN: [(&str, &str); 9] = [
+    ("flipflop", include_str!("../../experiments/flipflop.toml")),
+    ("copy", include_str!("../../experiments/copy.toml")),
+    ("repeats", include_str!("../../experiments/repeats.toml")),
+    ("rivals", include_str!("../../experiments/rivals.toml")),
+    ("induct", include_str!("../../experiments/induct.toml")),
+    ("instruct", include_str!("../../experiments/instruct.toml")),
+    ("ablation", include_str!("../../experiments/ablation.toml")),
+    ("wikitext", include_str!("../../experiments/wikitext.toml")),
+    ("timing", include_str!("../../experiments/timing.toml")),
+];
 
 impl Experiment {
-    /// Understands a file.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
-        toml::from_str(text).map_err(|e| LabError::config(path, text, &e))
+    /// Names of the experiments that come with the program.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// The settings of a scale.
-    pub fn scale(&self, scale: Scale) -> &ScaleSettings {
-        match scale {
-            Scale::Quick => &self.quick,
-            Scale::Paper => &self.paper,
+    /// Reads the experiment of a name, or of a TOML file.
+    pub fn open(name: &str) -> Result<Self, LabError> {
+        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Self::parse(text, Path::new(&format!("{name}.toml")));
         }
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            return Self::parse(&read_text(path)?, path);
+        }
+        let known: Vec<&str> = Self::names().collect();
+        Err(LabError::Setting(format!(
+            "no experiment {name:?}; there are {}, and TOML files",
+            known.join(", ")
+        )))
     }
 
-    /// All runs in a fixed order, every one of them checked: the first seed of every model, then the
-    /// second, so that a table with fewer seeds is there early.
-    pub fn trials(
-        &self,
-        scale: Scale,
-        selection: &Selection,
-        out: &Path,
-    ) -> Result<Vec<Trial>, LabError> {
-        self.check_names(scale, selection)?;
-        let given = !selection.seeds.is_empty();
-        let own = &self.scale(scale).seeds;
-        let seeds = [&selection.seeds, own, &self.seeds].into_iter().find(|list| !list.is_empty());
-        let (mut trials, mut seen) = (Vec::new(), BTreeSet::new());
-        for seed in seeds.into_iter().flatten() {
-            // One that is listed twice is still one run, and one row of a mean.
-            if !seen.insert(*seed) {
-                continue;
-            }
-            // Seeds that were asked for take the place of every list of the file.
-            let all = given || scale == Scale::Paper;
-            let with = |own: &[u64]| all || own.is_empty() || own.contains(seed);
-            for task in &self.tasks {
-                for model in &self.models {
-                    if with(&task.seeds)
-                        && with(&model.seeds)
-                        && listed(&selection.tasks, &task.name)
-                        && listed(&selection.models, &model.name)
-                        && listed(&task.models, &model.name)
-                    {
-                        trials.push(self.trial(scale, task, model, *seed, out)?);
-                    }
+    /// Understands the text of a file.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
+        let wrong = |error| LabError::config(path, text, &error);
+        let table: toml::Table = toml::from_str(text).map_err(wrong)?;
+        if !table.contains_key("model") && table.contains_key("sizes") {
+            return toml::from_str(text).map(Self::Timing).map_err(wrong);
+        }
+        let grid = Grid::parse(text, path)?;
+        Ok(match grid.quick.text.is_some() || grid.paper.text.is_some() {
+            true => Self::Text(grid),
+            false => Self::Tasks(grid),
+        })
+    }
+
+    /// Says what of `options` does not fit, before anything is made.
+    pub fn check(&self, options: &Options) -> Result<(), LabError> {
+        match self {
+            Self::Tasks(grid) => {
+                grid.check_names(options.scale, &options.selection)?;
+                match options.text {
+                    Some(_) => Err(LabError::Setting(
+                        "--text is for wikitext: this experiment reads no text".into(),
+                    )),
+                    None => Ok(()),
                 }
             }
-        }
-        match trials.is_empty() {
-            true => Err(LabError::Setting(
-                "no run has all of the models, tasks and seeds asked for, or there are no seeds"
-                    .into(),
-            )),
-            false => Ok(trials),
-        }
-    }
-
-    fn trial(
-        &self,
-        scale: Scale,
-        task: &TaskEntry,
-        model: &Model,
-        seed: u64,
-        out: &Path,
-    ) -> Result<Trial, LabError> {
-        let settings = self.scale(scale);
-        let mut run = settings.run.clone();
-        for (quick, paper) in [(&task.quick, &task.paper), (&model.quick, &model.paper)] {
-            merge(&mut run, if scale == Scale::Quick { quick } else { paper });
-        }
-        let mut attention = model.attention.clone().unwrap_or_default();
-        attention.entry("name").or_insert_with(|| Value::from(model.name.as_str()));
-        let mut parts = Table::new();
-        parts.insert("task".into(), Value::Table(task.settings.clone()));
-        parts.insert("seed".into(), Value::from(i64::try_from(seed).unwrap_or(i64::MAX)));
-        let attention = Table::from_iter([("attention".to_string(), Value::Table(attention))]);
-        parts.insert("model".into(), Value::Table(attention));
-        merge(&mut run, &parts);
-        let config = RunConfig::from_table(run, Vec::new(), &[], None)?;
-        let tests = settings.tests.iter().filter(|test| {
-            listed(&test.models, &model.name)
-                && !test.except.contains(&model.name)
-                && listed(&test.tasks, &task.name)
-        });
-        let spec = |test: &Test, lengths: &Lengths| EvalSpec {
-            split: test.split.clone(),
-            lengths: *lengths,
-            sequences: test.sequences,
-            seed,
-        };
-        let tests: Vec<EvalSpec> = tests
-            .flat_map(|test| test.lengths.iter().map(move |lengths| spec(test, lengths)))
-            .collect();
-        check(&config, &tests)?;
-        let path = out.join(format!("{}-{}-s{seed}", task.name, model.name));
-        let (task, model) = (task.name.clone(), model.name.clone());
-        Ok(Trial { task, model, cell: Cell { path, config }, tests })
-    }
-
-    /// Every name that is used must be there, and none twice.
-    pub fn check_names(&self, scale: Scale, selection: &Selection) -> Result<(), LabError> {
-        let models: Vec<&String> = self.models.iter().map(|model| &model.name).collect();
-        let tasks: Vec<&String> = self.tasks.iter().map(|task| &task.name).collect();
-        for (kind, names) in [("model", &models), ("task", &tasks)] {
-            if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
-                return Err(LabError::Setting(format!("two {kind}s have one name")));
+            Self::Text(grid) => {
+                grid.check_names(options.scale, &options.selection)?;
+                text::folder(text::settings(grid, options.scale)?, options.text.as_deref())?;
+                Ok(())
             }
+            Self::Timing(_) if options.text.is_some() || options.selection.is_some() => {
+                Err(LabError::Setting(
+                    "timing has no models, tasks, seeds or text to choose from".into(),
+                ))
+            }
+            Self::Timing(_) => Ok(()),
         }
-        let tests = &self.scale(scale).tests;
-        let used_models = self.tasks.iter().flat_map(|task| &task.models);
-        let used_models =
-            used_models.chain(tests.iter().flat_map(|test| test.models.iter().chain(&test.except)));
-        let used_tasks = tests.iter().flat_map(|test| &test.tasks);
-        known("model", &models, used_models.chain(&selection.models))?;
-        known("task", &tasks, used_tasks.chain(&selection.tasks))
     }
 }
 
-/// Says which test cannot be made, if there is one: now, and not after the training.
-fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
-    for EvalSpec { split, lengths, sequences, seed } in tests {
-        config.task.split(split)?;
-        if *sequences == 0 {
-            return Err(LabError::Setting(format!("a test of {split} has no sequences")));
-        }
-        let task = config.task.build()?;
-        draw_length(task.as_ref(), (lengths.from, lengths.to), Stream::new(*seed))?;
-        draw_length(task.as_ref(), (lengths.to, lengths.to), Stream::new(*seed))?;
-    }
-    Ok(())
+/// What of an experiment is wanted, and where it goes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How large it is.
+    pub scale: Scale,
+    /// Which of its runs.
+    pub selection: Selection,
+    /// Where the text is, for an experiment that reads one.
+    pub text: Option<PathBuf>,
+    /// Folder of the runs and the results.
+    pub out: PathBuf,
+    /// What stands in the page as the command that repeats it.
+    pub command: String,
 }
 
-/// Says so if a name is used that is not among the known ones.
-fn known<'a>(
-    kind: &str,
-    names: &[&String],
-    mut used: impl Iterator<Item = &'a String>,
+impl Options {
+    /// Everything at quick scale, into a folder.
+    pub fn quick(out: impl Into<PathBuf>) -> Self {
+        Self {
+            scale: Scale::Quick,
+            selection: Selection::default(),
+            text: None,
+            out: out.into(),
+            command: String::new(),
+        }
+    }
+}
+
+/// Where an experiment is computed.
+pub struct Place<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// How many runs at a time; `None`: one per thread.
+    pub jobs: Option<usize>,
+    /// How to start a process that makes runs. Without one, runs are made one after the other here.
+    pub worker: Option<WorkerCommand>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The table, for people.
+    pub table: String,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+}
+
+/// Makes an experiment: trains and tests what is not there yet, and writes the table, the raw results and
+/// the page. Returns `None` if `interrupted` was set; the same call goes on from there.
+///
+/// Runs that fail are noted in `failures`, and the others go on.
+///
+/// ```no_run
+/// use std::sync::atomic::AtomicBool;
+/// use tra_lab::observer::{Event, Observer};
+/// use tra_lab::reproduce::{Experiment, Options, Place, run};
+/// use tra_lab::sweep::Failures;
+///
+/// let experiment = Experiment::open("flipflop")?;
+/// let device = tra_nn::device::Device::flex();
+/// let place = Place { device: &device, jobs: Some(1), worker: None };
+/// let mut observer = |event: Event| eprintln!("{event:?}");
+/// let (stop, mut failures) = (AtomicBool::new(false), Failures::default());
+/// let options = Options::quick("runs/flipflop");
+/// if let Some(found) = run(experiment, &options, &place, &stop, &mut failures, &mut observer)? {
+///     println!("{}", found.table);
+/// }
+/// # Ok::<(), tra_lab::LabError>(())
+/// ```
+pub fn run(
+    experiment: Experiment,
+    options: &Options,
+    place: &Place<'_>,
+    interrupted: &AtomicBool,
+    failures: &mut Failures,
+    observer: &mut dyn Observer,
+) -> Result<Option<Finished>, LabError> {
+    experiment.check(options)?;
+    if let Experiment::Timing(timing) = experiment {
+        return timing.run(options, place.worker.as_ref(), observer).map(Some);
+    }
+    let plan = Plan::new(experiment, options, observer)?;
+    let begin = std::time::Instant::now();
+    let jobs = plan.jobs(place)?;
+    plan.forecast(jobs, place.device, observer)?;
+    if interrupted.load(std::sync::atomic::Ordering::SeqCst) {
+        return Ok(None);
+    }
+    let worker = place.worker.as_ref().filter(|_| jobs.count > 1);
+    if let Some(worker) = worker
+        && !jobs.run(worker, interrupted, observer)?
+    {
+        return Ok(None);
+    }
+    // What the workers have made is found to be done.
+    if !plan.make(worker.is_some(), place.device, interrupted, failures, observer)? {
+        return Ok(None);
+    }
+    let finished = plan.finish(options, observer)?;
+    observer.note(format!("took {}", duration(begin.elapsed().as_secs_f64())));
+    Ok(Some(finished))
+}
+
+/// Says what there is to do and how long it will take, and does nothing.
+pub fn dry_run(
+    experiment: Experiment,
+    options: &Options,
+    place: &Place<'_>,
+    observer: &mut dyn Observer,
 ) -> Result<(), LabError> {
-    let Some(name) = used.find(|name| !names.contains(name)) else { return Ok(()) };
-    let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-    Err(LabError::Setting(format!("no {kind} {name:?}; there are {}", all.join(", "))))
+    experiment.check(options)?;
+    match experiment {
+        Experiment::Timing(timing) => timing.forecast(options.scale, observer),
+        experiment => {
+            let plan = Plan::new(experiment, options, observer)?;
+            plan.forecast(plan.jobs(place)?, place.device, observer)
+        }
+    }
 }
 
-/// Whether a name is in a list, of which an empty one means all.
-fn listed(list: &[String], name: &String) -> bool {
-    list.is_empty() || list.contains(name)
+/// Makes runs for the process that started this one, until none is left; whether it came to that.
+pub fn work(
+    experiment: Experiment,
+    options: &Options,
+    device: &Device,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<bool, LabError> {
+    let plan = Plan::new(experiment, options, observer)?;
+    // The process that started this one comes by every run that failed here, and lists them all.
+    plan.make(true, device, interrupted, &mut Failures::default(), observer)
 }
 
-/// Puts what is in `over` into `table`, table by table.
-fn merge(table: &mut Table, over: &Table) {
-    for (key, value) in over {
-        match (table.get_mut(key), value) {
-            (Some(Value::Table(below)), Value::Table(value)) => merge(below, value),
-            _ => {
-                table.insert(key.clone(), value.clone());
+/// The runs of an experiment, all checked.
+struct Plan {
+    grid: Grid,
+    scale: Scale,
+    trials: Vec<Trial>,
+    /// The text and where it is.
+    text: Option<(TextSettings, PathBuf)>,
+}
+
+impl Plan {
+    fn new(
+        experiment: Experiment,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, LabError> {
+        let scale = options.scale;
+        let (grid, text) = match experiment {
+            Experiment::Tasks(grid) => (grid, None),
+            Experiment::Text(mut grid) => {
+                let settings = text::settings(&grid, scale)?.clone();
+                let folder = text::prepare(&mut grid, &settings, options, observer)?;
+                (grid, Some((settings, folder)))
+            }
+            Experiment::Timing(_) => unreachable!("timing has no runs"),
+        };
+        let trials = grid.trials(scale, &options.selection, &options.out)?;
+        if let (Some(_), Some(trial)) = (&text, trials.first()) {
+            // Tokenised once, before the runs share it.
+            crate::session::open_task(&trial.cell.config, observer)?;
+        }
+        Ok(Self { grid, scale, trials, text })
+    }
+
+    /// How many runs have something left to do.
+    fn unfinished(&self) -> Result<usize, LabError> {
+        match &self.text {
+            Some((settings, _)) => text::unfinished(&self.trials, settings),
+            None => estimate::unfinished(&self.trials),
+        }
+    }
+
+    fn jobs(&self, place: &Place<'_>) -> Result<Jobs, LabError> {
+        let asked = if place.worker.is_none() { Some(1) } else { place.jobs };
+        Ok(Jobs::new(asked, rayon::current_num_threads(), self.unfinished()?))
+    }
+
+    /// Tells what is left, and how long that takes; one run at a time is tried, with the threads that it
+    /// will have.
+    fn forecast(
+        &self,
+        jobs: Jobs,
+        device: &Device,
+        observer: &mut dyn Observer,
+    ) -> Result<(), LabError> {
+        let (title, runs) = (&self.grid.title, plural(self.trials.len(), "run"));
+        observer.note(format!("{title}, {} scale, {runs}", self.scale.name()));
+        let estimate = jobs.with_threads(|| estimate(&self.trials, device))?;
+        let work = self.unfinished()?;
+        let (seconds, testing) = estimate.side_by_side(jobs.count);
+        // More of them than there are threads take turns.
+        let crowded = (jobs.count * jobs.threads) as f64 / rayon::current_num_threads() as f64;
+        let time = duration(seconds * crowded.max(1.0));
+        if jobs.count > 1 {
+            let threads = plural(jobs.threads, "thread");
+            observer.note(format!("{} runs at a time, each with {threads}", jobs.count));
+        }
+        observer.note(match (estimate.runs, estimate.tests) {
+            (0, 0) if work > 0 => format!("everything is trained; {work} to be measured"),
+            (0, 0) => "everything is trained and tested".into(),
+            (0, tests) => format!("everything is trained; {tests} tests: at most about {time}"),
+            (runs, 0) => format!("{runs} to train: about {time}"),
+            (runs, tests) => {
+                let share = 100.0 * testing;
+                format!("{runs} to train, {tests} tests: about {time}, at most {share:.0}% of it for the tests")
+            }
+        });
+        Ok(())
+    }
+
+    /// Writes the table, the raw results and the page.
+    fn finish(self, options: &Options, observer: &mut dyn Observer) -> Result<Finished, LabError> {
+        let Options { scale, out, command, .. } = options;
+        let (title, scale) = (self.grid.title.clone(), scale.name());
+        let trials = trial::in_folder(&self.grid, self.scale, self.trials, out)?;
+        let (body, raw) = match &self.text {
+            Some(_) => {
+                let runs = text::found(&trials)?;
+                let raw = serde_json::json!({ "title": title, "scale": scale, "runs": runs });
+                (tables::windows(&runs), serde_json::to_string_pretty(&raw))
+            }
+            None => {
+                let runs = trial::found(&trials)?;
+                let body = format!("{}{}", tables::experiment(&runs), tables::summary(&runs));
+                let results = ExperimentResults { title: title.clone(), scale: scale.into(), runs };
+                (body, serde_json::to_string_pretty(&results))
+            }
+        };
+        let raw = raw.map_err(|error| LabError::Other(error.to_string()))?;
+        let table = format!("{title}, {scale} scale\n\n{body}");
+        observer.status("drawing the page");
+        let paths: Vec<&PathBuf> = trials.iter().map(|trial| &trial.cell.path).collect();
+        let (commands, device) = (vec![command.clone()], Device::flex());
+        let warn = |text| observer.warn(text);
+        let mut page = crate::report::load(&title, &paths, None, commands, &device, warn)?;
+        for run in &mut page.runs {
+            // Not by their order: one that cannot be read is not on the page.
+            let Some(trial) = trials.iter().find(|trial| trial.cell.name() == run.name) else {
+                continue;
+            };
+            run.attention = trial.model.clone();
+            if self.grid.tasks.len() > 1 {
+                run.task = trial.task.clone();
             }
         }
+        let page = html(&page);
+        observer.status("");
+        let mut files = Vec::new();
+        let written =
+            [("table.txt", &table), ("results.json", &format!("{raw}\n")), ("report.html", &page)];
+        for (name, text) in written {
+            files.push(out.join(name));
+            crate::report::save(&out.join(name), text)?;
+        }
+        Ok(Finished { table, files })
     }
 }
 
@@ -353,100 +383,42 @@ fn merge(table: &mut Table, over: &Table) {
 mod tests {
     use super::*;
 
-    const FILE: &str = "
-title = 'Two tasks'
-seeds = [1, 2]
-[[model]]
-name = 'tra'
-[[model]]
-name = 'rope-qk'
-attention = { name = 'rope', qk_norm = true }
-seeds = [1]
-quick = { model = { heads = 1 } }
-[[task]]
-name = 'unique'
-settings = { name = 'copy-unique', alphabet = 40 }
-[[task]]
-name = 'letters'
-settings = { name = 'copy', alphabet = 26 }
-models = ['tra']
-seeds = [2]
-quick = { steps = 9, model = { dropout = 0.5 } }
-[quick.run]
-steps = 5
-length = '1..6'
-model = { size = 'tiny' }
-[[quick.test]]
-split = 'iid'
-lengths = ['1..6', 8]
-sequences = 3
-[[quick.test]]
-split = '51-100'
-lengths = [20]
-sequences = 2
-models = ['tra']
-tasks = ['letters']
-[paper.run]
-steps = 50
-length = '1..40'
-";
-
-    fn experiment(text: &str) -> Experiment {
-        Experiment::parse(text, Path::new("x.toml")).unwrap()
-    }
-
+    /// The settings that travel in the program are sound at both scales.
     #[test]
-    fn trials_are_those_of_the_file() {
-        let file = experiment(FILE);
-        let all = |selection: &Selection| file.trials(Scale::Quick, selection, Path::new("o"));
-        let trials = all(&Selection::default()).unwrap();
-        let names: Vec<_> = trials.iter().map(|t| t.cell.path.display().to_string()).collect();
-        assert_eq!(names[..2], ["o/unique-tra-s1", "o/unique-rope-qk-s1"]);
-        assert_eq!(names[2..], ["o/unique-tra-s2", "o/letters-tra-s2"]);
-        let (first, rope, letters) = (&trials[0], &trials[1], &trials[3]);
-        assert_eq!((first.cell.config.steps, letters.cell.config.steps), (5, 9));
-        assert_eq!(letters.cell.config.model.dropout, 0.5);
-        assert_eq!(letters.cell.config.model.size.as_deref(), Some("tiny"));
-        assert_eq!((rope.cell.config.model.heads, first.cell.config.model.heads), (Some(1), None));
-        assert!(format!("{:?}", rope.cell.config.model.attention).contains("qk_norm: true"));
-        assert_eq!((first.tests.len(), letters.tests.len()), (2, 3));
-        assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
-        assert_eq!((first.tests[0].seed, trials[2].tests[0].seed), (1, 2));
-        let some = Selection { models: vec!["tra".into()], seeds: vec![7], ..Default::default() };
-        assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
-        let twice = Selection { seeds: vec![7, 7], ..some.clone() };
-        assert_eq!(all(&twice).unwrap().len(), 2, "a seed listed twice is one run");
-        let paper = file.trials(Scale::Paper, &some, Path::new("o")).unwrap();
-        assert_eq!(paper[0].cell.config.steps, 50);
-        let paper = file.trials(Scale::Paper, &Selection::default(), Path::new("o")).unwrap();
-        assert_eq!(paper.len(), 6, "the lists of seeds are for the quick scale");
-        let of_scale =
-            experiment(&FILE.replace("[quick.run]", "[quick]\nseeds = [2]\n[quick.run]"));
-        let trials = of_scale.trials(Scale::Quick, &Selection::default(), Path::new("o")).unwrap();
-        assert_eq!(trials.len(), 2);
-    }
-
-    #[test]
-    fn what_is_wrong_is_said_before_anything_runs() {
-        for (from, to, part) in [
-            ("models = ['tra']\ntasks", "models = ['trra']\ntasks", "trra"),
-            ("tasks = ['letters']", "tasks = ['letter']", "letter"),
-            ("split = 'iid'", "split = 'idd'", "idd"),
-            ("steps = 5", "stepz = 5", "stepz"),
-            ("name = 'rope-qk'", "name = 'tra'", "one name"),
-            ("lengths = ['1..6', 8]", "lengths = [41]", "41"),
-            ("sequences = 3", "sequences = 0", "no sequences"),
-            ("seeds = [1, 2]", "seeds = []", "no run"),
-        ] {
-            assert!(FILE.contains(from));
-            let file = experiment(&FILE.replacen(from, to, 1));
-            let error = file.trials(Scale::Quick, &Selection::default(), Path::new("o"));
-            let error = error.unwrap_err().to_string();
-            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+    fn every_experiment_can_be_planned() {
+        for name in Experiment::names() {
+            let (mut grid, text) = match Experiment::open(name).unwrap() {
+                Experiment::Tasks(grid) => (grid, false),
+                Experiment::Text(grid) => (grid, true),
+                Experiment::Timing(_) => continue,
+            };
+            assert_eq!(text, name == "wikitext", "{name}");
+            for task in grid.tasks.iter_mut().filter(|_| text) {
+                task.settings.insert("text".into(), "wiki.tokens".into());
+            }
+            for scale in [Scale::Quick, Scale::Paper] {
+                let trials = grid.trials(scale, &Selection::default(), Path::new("out")).unwrap();
+                assert!(trials.iter().all(|trial| text || !trial.tests.is_empty()), "{name}");
+                let names: std::collections::BTreeSet<_> =
+                    trials.iter().map(|trial| &trial.cell.path).collect();
+                assert_eq!(names.len(), trials.len(), "{name}");
+            }
         }
-        let nobody = Selection { models: vec!["fox".into()], ..Default::default() };
-        let error = experiment(FILE).trials(Scale::Quick, &nobody, Path::new("o")).unwrap_err();
-        assert!(error.to_string().contains("there are tra, rope-qk"), "{error}");
-        assert!(Experiment::parse("title = 'x'\nseedz = []", Path::new("x")).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_chosen_is_said_before_anything_is_made() {
+        let mut options = Options::quick("out");
+        options.text = Some("data".into());
+        let error = |name: &str, options: &Options| {
+            Experiment::open(name).unwrap().check(options).unwrap_err().to_string()
+        };
+        assert!(error("copy", &options).contains("--text is for wikitext"));
+        assert!(error("timing", &options).contains("timing has no models"));
+        options.text = None;
+        options.selection.models = vec!["ropee".into()];
+        assert!(error("copy", &options).contains("ropee"));
+        let unknown = Experiment::open("copyy").unwrap_err().to_string();
+        assert!(unknown.contains("flipflop, copy,") && unknown.contains("TOML"), "{unknown}");
     }
 }

@@ -1,0 +1,553 @@
+//! What `tra bench` measures: one piece of work, prepared once and run again and again.
+//!
+//! Every case runs in a process of its own, ours and PyTorch's alike, so that its peak memory is
+//! its own. All processes of a group are started and warmed up, and then take turns: a machine
+//! that slows down slows all of them.
+
+mod participant;
+mod worker;
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use burn::tensor::{Device, Int, Tensor};
+use serde::{Deserialize, Serialize};
+use tra_kernels::attention::{Bias, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
+use tra_kernels::linear;
+use tra_kernels::simd::Isa;
+use tra_nn::attention::AnyAttentionConfig;
+use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
+use tra_random::Stream;
+
+use crate::batch::Batch;
+use crate::budget;
+use crate::checkpoints::{Checkpoint, TrainProgress};
+use crate::error::LabError;
+use crate::observer::Observer;
+use crate::optimizer::{Optimizer, OptimizerConfig, OptimizerKind};
+use crate::trainer::{Data, StepSettings, Trainer};
+use participant::Failed;
+
+pub use participant::{By, Participant};
+pub use worker::serve;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// The attention operation alone, forward and backward.
+    Op,
+    /// The attention operation alone, forward.
+    OpForward,
+    /// A whole training step: forward, loss, backward, clipping, AdamW.
+    TrainStep,
+    /// A forward pass without gradients.
+    Prefill,
+    /// One more token behind a context of the given length.
+    Decode,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Workload; 5] = [
+        Workload::Op,
+        Workload::OpForward,
+        Workload::TrainStep,
+        Workload::Prefill,
+        Workload::Decode,
+    ];
+
+    /// As it is written.
+    pub fn text(self) -> &'static str {
+        match self {
+            Workload::Op => "op",
+            Workload::OpForward => "op_forward",
+            Workload::TrainStep => "train_step",
+            Workload::Prefill => "prefill",
+            Workload::Decode => "decode",
+        }
+    }
+}
+
+/// Where the forget gates of the bare operation stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gate {
+    /// At 0, where training begins: every kept key halves the weight of those behind it.
+    #[default]
+    Initial,
+    /// At 30: nothing is forgotten, and there is no horizon.
+    Open,
+}
+
+/// More tokens than are decoded in any measurement.
+const DECODED: usize = 1 << 16;
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// What is measured.
+    pub name: Workload,
+    /// The mechanism.
+    pub attention: String,
+    /// Layers, width and heads of the decoder; the operation alone has its heads.
+    pub layers: usize,
+    /// See `layers`.
+    pub width: usize,
+    /// See `layers`.
+    pub heads: usize,
+    /// Vocabulary of the decoder.
+    pub vocab: usize,
+    /// Sequences.
+    pub batch: usize,
+    /// Length of each; for decoding what the cache holds already.
+    pub length: usize,
+    /// Rate of dropout in training.
+    pub dropout: f64,
+    /// Forget gates of the bare operation.
+    pub gate: Gate,
+}
+
+impl Case {
+    /// The case for a decoder of a known size.
+    pub fn new(name: Workload, attention: &str, size: Size, batch: usize, length: usize) -> Self {
+        let DecoderConfig { layers, width, heads, dropout, .. } = DecoderConfig::sized(size, 256);
+        let (attention, gate) = (attention.into(), Gate::Initial);
+        Self { name, attention, layers, width, heads, vocab: 256, batch, length, dropout, gate }
+    }
+
+    /// Tokens that one run computes.
+    pub fn tokens(&self) -> usize {
+        if self.name == Workload::Decode { self.batch } else { self.batch * self.length }
+    }
+
+    /// Operations in the matrix products of the dense algorithm, two a multiplication. A mechanism
+    /// that leaves out far keys does fewer, and may show more than the whole peak.
+    pub fn flops(&self) -> f64 {
+        let [layers, width, length] = [self.layers, self.width, self.length].map(|n| n as f64);
+        let (batch, vocab) = (self.batch as f64, self.vocab as f64);
+        let weights = layers * 10.0 * width * width + width * vocab;
+        // Over all heads their widths add up to that of the model.
+        let pairs = batch * length * (length + 1.0) / 2.0 * width;
+        let tokens = self.tokens() as f64;
+        match self.name {
+            Workload::Op => 14.0 * pairs,
+            Workload::OpForward => 4.0 * pairs,
+            Workload::TrainStep => 6.0 * weights * tokens + layers * 14.0 * pairs,
+            Workload::Prefill => 2.0 * weights * tokens + layers * 4.0 * pairs,
+            Workload::Decode => tokens * (2.0 * weights + layers * 4.0 * length * width),
+        }
+    }
+
+    /// Settings of the decoder.
+    pub fn decoder_config(&self) -> Result<DecoderConfig, LabError> {
+        let Self { layers, width, heads, vocab, dropout, .. } = *self;
+        let mut attention =
+            AnyAttentionConfig::by_name(&self.attention).map_err(tra_nn::Error::from)?;
+        if let AnyAttentionConfig::Learned(learned) = &mut attention {
+            // As many positions as are asked for, and tokens to decode behind them.
+            learned.count = self.length.saturating_add(DECODED);
+        }
+        Ok(DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) })
+    }
+
+    fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
+        Ok(self.decoder_config()?.init_seeded(1, device)?)
+    }
+
+    /// Trains on the same batch at every step, without an end.
+    fn trainer(&self, device: &Device) -> Result<Trainer, LabError> {
+        let decoder = self.decoder(device)?;
+        let (kind, betas) = (OptimizerKind::AdamW, [0.9, 0.98]);
+        let optimizer =
+            Optimizer::new(&decoder, OptimizerConfig { kind, betas, weight_decay: 0.01 });
+        let tokens = self.sequences();
+        let scored = tokens.iter().map(|t| vec![true; t.len()]).collect();
+        let lengths = tokens.iter().map(Vec::len).collect();
+        let position = TrainProgress::default();
+        let start = Checkpoint { decoder, optimizer, position, tokenizer: None, settings: None };
+        let settings = StepSettings { seed: 1, steps: u64::MAX, lr: 3e-4, warmup: 0.0, clip: 1.0 };
+        let data = Data::Fixed(vec![Batch { lengths, scored, tokens }]);
+        Ok(Trainer::with_data(start, settings, data))
+    }
+
+    fn sequences(&self) -> Vec<Vec<u32>> {
+        let token = |i: usize| 1 + Stream::new(7).below(i as u64, self.vocab as u64 - 1) as u32;
+        let from = |b: usize| b * self.length;
+        (0..self.batch).map(|b| (from(b)..from(b + 1)).map(token).collect()).collect()
+    }
+}
+
+/// Work that is ready to be run.
+pub struct PreparedWorkload {
+    work: Work,
+    /// How often one run does the work: a single short piece cannot be timed.
+    pub repeat: usize,
+    /// Share of the visible pairs that the horizon leaves, where there is one.
+    pub share_read: Option<f64>,
+}
+
+enum Work {
+    Op(Box<Op>),
+    TrainStep(Box<Trainer>),
+    Prefill { decoder: Decoder, tokens: Vec<Vec<u32>> },
+    Decode { decoder: Decoder, cache: Cache, batch: usize },
+}
+
+impl PreparedWorkload {
+    /// Prepares a case, if this machine has the memory for it.
+    pub fn new(case: &Case) -> Result<Self, LabError> {
+        budget::bench(case)?.check()?;
+        let device = Device::flex();
+        let work = match case.name {
+            Workload::Op | Workload::OpForward => Work::Op(Box::new(Op::new(case)?)),
+            Workload::TrainStep => Work::TrainStep(Box::new(case.trainer(&device.autodiff())?)),
+            Workload::Prefill => {
+                Work::Prefill { decoder: case.decoder(&device)?, tokens: case.sequences() }
+            }
+            Workload::Decode => {
+                let decoder = case.decoder(&device)?;
+                let mut cache = decoder.new_cache();
+                let tokens = case.sequences();
+                for from in (0..case.length).step_by(1024) {
+                    let to = (from + 1024).min(case.length);
+                    let part: Vec<_> = tokens.iter().map(|t| t[from..to].to_vec()).collect();
+                    decoder.forward(tokens_of(&decoder, &part)?, Pass::cached(&mut cache));
+                }
+                Work::Decode { decoder, cache, batch: case.batch }
+            }
+        };
+        let share_read = match &work {
+            Work::Op(op) if matches!(op.attention, Mechanism::Tra | Mechanism::Fox) => {
+                Some(op.share_read())
+            }
+            _ => None,
+        };
+        let repeat = if case.name == Workload::Decode { 16 } else { 1 };
+        Ok(Self { work, repeat, share_read })
+    }
+
+    /// Does the work once, [`repeat`](Self::repeat) times over.
+    pub fn run(&mut self) -> Result<(), LabError> {
+        for _ in 0..self.repeat {
+            match &mut self.work {
+                Work::Op(op) => op.run(),
+                Work::TrainStep(trainer) => drop(trainer.step()?),
+                Work::Prefill { decoder, tokens } => {
+                    let tokens = tokens_of(decoder, tokens)?;
+                    black_box(decoder.forward(tokens, Pass::eval()).into_data());
+                }
+                Work::Decode { decoder, cache, batch } => {
+                    let tokens = tokens_of(decoder, &vec![vec![5]; *batch])?;
+                    black_box(decoder.forward(tokens, Pass::cached(cache)).into_data());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tokens_of(decoder: &Decoder, tokens: &[Vec<u32>]) -> Result<Tensor<2, Int>, LabError> {
+    Ok(decoder.tokens(tokens).map_err(tra_nn::Error::from)?)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mechanism {
+    Tra,
+    Dense,
+    Alibi,
+    Fox,
+}
+
+/// The attention operation alone: random normal inputs, one token after another, as a model has
+/// them; for TRA with queries and keys normalised.
+struct Op {
+    attention: Mechanism,
+    shape: Shape,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    grad: Vec<f32>,
+    gate: Vec<f32>,
+    slopes: Vec<f32>,
+    steps: Vec<f32>,
+    out: Vec<f32>,
+    with_backward: bool,
+}
+
+impl Op {
+    fn new(case: &Case) -> Result<Self, LabError> {
+        let attention = match case.attention.as_str() {
+            "tra" => Mechanism::Tra,
+            // Queries and keys of RoPE come rotated.
+            "nope" | "rope" => Mechanism::Dense,
+            "alibi" => Mechanism::Alibi,
+            "fox" => Mechanism::Fox,
+            other => return Err(LabError::NoKernel(other.into())),
+        };
+        let Case { batch, heads, width, length, .. } = *case;
+        let dim = width / heads;
+        let shape = Shape { batch, heads, queries: length, keys: length, dim };
+        let count = batch * length * width;
+        let draw = |tag: u64| -> Vec<f32> {
+            (0..count as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
+        };
+        let normalised = |mut x: Vec<f32>| {
+            for row in x.chunks_mut(dim) {
+                let square = row.iter().map(|x| x * x).sum::<f32>() / dim as f32;
+                row.iter_mut().for_each(|x| *x /= (square + 1e-6).sqrt());
+            }
+            x
+        };
+        let gate = if case.gate == Gate::Open { 30.0 } else { 0.0 };
+        // FoX with gates at their initial value forgets by a half at every position.
+        let fall = if case.gate == Gate::Open { 0.0 } else { std::f32::consts::LN_2 };
+        let row = (0..length).map(|_| -fall);
+        Ok(Self {
+            attention,
+            shape,
+            q: normalised(draw(1)),
+            k: normalised(draw(2)),
+            v: draw(3),
+            grad: draw(4),
+            gate: vec![gate; batch * heads * length],
+            slopes: (1..=heads).map(|h| 2f32.powf(-8.0 * h as f32 / heads as f32)).collect(),
+            steps: row.collect::<Vec<_>>().repeat(batch * heads),
+            out: vec![0.0; count],
+            with_backward: case.name == Workload::Op,
+        })
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        let Shape { batch, heads, keys, dim, .. } = self.shape;
+        let rows = [batch, heads, keys];
+        Inputs {
+            shape: self.shape,
+            q: Rows::by_token(&self.q, rows, dim),
+            k: Rows::by_token(&self.k, rows, dim),
+            v: Rows::by_token(&self.v, rows, dim),
+            rule: match self.attention {
+                Mechanism::Tra => {
+                    Rule::Tra { gate: Rows::by_token(&self.gate, rows, 1), leak: 0.0 }
+                }
+                Mechanism::Dense => Rule::Dense(Bias::None),
+                Mechanism::Alibi => Rule::Dense(Bias::Slope(&self.slopes)),
+                Mechanism::Fox => {
+                    let steps = Rows::contiguous(&self.steps, [batch, heads, 1], keys);
+                    Rule::Dense(Bias::Steps(steps))
+                }
+            },
+            dropout: None,
+            // As the layer asks for it: a pass without gradients may stop earlier.
+            horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },
+            bounds: None,
+            isa: Isa::best(),
+        }
+    }
+
+    fn forward(&mut self) -> Saved {
+        let mut out = std::mem::take(&mut self.out);
+        let saved = forward(&self.inputs(), &mut out);
+        self.out = out;
+        saved
+    }
+
+    fn run(&mut self) {
+        let saved = self.forward();
+        if self.with_backward {
+            let Shape { batch, heads, queries, dim, .. } = self.shape;
+            let grad = Rows::by_token(&self.grad, [batch, heads, queries], dim);
+            black_box(backward(&self.inputs(), &saved, &self.out, grad));
+        }
+        black_box(&self.out);
+    }
+
+    fn share_read(&self) -> f64 {
+        let mut out = vec![0.0; self.out.len()];
+        forward(&self.inputs(), &mut out).share_read(self.shape)
+    }
+}
+
+/// The speed of a large f32 matrix product, in operations a second: what this machine can do.
+pub struct Peak {
+    a: Vec<f32>,
+    b: Vec<f32>,
+}
+
+impl Peak {
+    const SIZE: usize = 1536;
+
+    /// Two square matrices.
+    pub fn new() -> Self {
+        let draw = |tag: u64| -> Vec<f32> {
+            (0..(Self::SIZE * Self::SIZE) as u64)
+                .map(|i| Stream::new(tag).uniform(i) as f32)
+                .collect()
+        };
+        Self { a: draw(1), b: draw(2) }
+    }
+
+    /// Multiplies them; gives how many operations that were.
+    pub fn run(&self) -> f64 {
+        let n = Self::SIZE;
+        let sizes = linear::Sizes { rows: n, input: n, output: n };
+        black_box(linear::forward(sizes, &self.a, &self.b, None));
+        2.0 * (n as f64).powi(3)
+    }
+}
+
+impl Default for Peak {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Before every run: the threads of the one before may still be spinning.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Cases that take turns.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What is measured.
+    pub name: Workload,
+    /// Sequences.
+    pub batch: usize,
+    /// Length of each.
+    pub length: usize,
+    /// Forget gates of the bare operation.
+    pub gate: Gate,
+}
+
+/// Who takes part, and how often.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A program whose argument `bench-worker` calls [`serve`].
+    pub program: PathBuf,
+    /// The mechanisms.
+    pub attention: Vec<String>,
+    /// Size of the decoder.
+    pub size: Size,
+    /// Its vocabulary.
+    pub vocab: usize,
+    /// Timed runs of each.
+    pub repeat: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// PyTorch beside ours.
+    pub torch: Option<Torch>,
+}
+
+/// PyTorch as a participant.
+#[derive(Clone, Debug)]
+pub struct Torch {
+    /// The Python that has it.
+    pub python: PathBuf,
+    /// Which mechanisms it runs: tra, rope.
+    pub attention: Vec<String>,
+    /// In which modes: eager, compiled.
+    pub modes: Vec<String>,
+}
+
+/// Measures a group. Returns the participants with their times, and the fastest f32 product seen meanwhile,
+/// in operations per second.
+pub fn measure(
+    group: &Group,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<(Vec<Participant>, f64), LabError> {
+    let what = format!("{} {} x {}", group.name.text(), group.batch, group.length);
+    let mut all = Vec::new();
+    for attention in &options.attention {
+        let mut case = Case::new(group.name, attention, options.size, group.batch, group.length);
+        (case.gate, case.vocab) = (group.gate, options.vocab);
+        observer.status(&format!("{what}: {attention} warms up"));
+        all.push(Participant::ours(case.clone(), &options.program, options.threads)?);
+        let torch = options.torch.as_ref().filter(|torch| torch.attention.contains(attention));
+        let Some(Torch { python, modes, .. }) = torch else { continue };
+        for mode in modes {
+            observer.status(&format!("{what}: {attention} in PyTorch, {mode}, warms up"));
+            match Participant::torch(case.clone(), python, mode, options.threads) {
+                Ok(participant) => all.push(participant),
+                Err(Failed::Never(error)) => return Err(error),
+                Err(Failed::ThisCase(error)) => {
+                    observer.warn(format!("{what}, {attention}, {mode}: {error}"));
+                }
+            }
+        }
+    }
+    let (product, mut peak) = (Peak::new(), 0.0f64);
+    take_turns(&mut all, options.repeat, &what, observer, || {
+        let begin = Instant::now();
+        let operations = product.run();
+        peak = peak.max(operations / begin.elapsed().as_secs_f64());
+    })?;
+    Ok((all, peak))
+}
+
+/// Returns the seconds of every case, run `repeat` times in turns.
+pub(crate) fn in_turns(
+    cases: Vec<Case>,
+    repeat: usize,
+    threads: usize,
+    what: &str,
+    program: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Vec<f64>>, LabError> {
+    let mut all = Vec::new();
+    for case in cases {
+        observer.status(&format!("{what}: {} warms up", case.attention));
+        all.push(Participant::ours(case, program, threads)?);
+    }
+    take_turns(&mut all, repeat, what, observer, || {})?;
+    Ok(all.iter().map(|participant| participant.seconds.clone()).collect())
+}
+
+/// Runs everyone once in every round, and then ends them.
+fn take_turns(
+    all: &mut [Participant],
+    repeat: usize,
+    what: &str,
+    observer: &mut dyn Observer,
+    mut after_round: impl FnMut(),
+) -> Result<(), LabError> {
+    for round in 0..repeat {
+        for participant in &mut *all {
+            let (by, attention) = (participant.by.label(), &participant.case.attention);
+            observer.status(&format!("{what}: {attention} {by}, {}/{repeat}", round + 1));
+            sleep(PAUSE);
+            participant.run()?;
+        }
+        sleep(PAUSE);
+        after_round();
+    }
+    observer.status("");
+    all.iter_mut().try_for_each(Participant::end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_runs() {
+        for name in Workload::ALL {
+            for attention in ["tra", "rope", "nope", "alibi", "fox"] {
+                let mut case = Case::new(name, attention, Size::Tiny, 2, 70);
+                for gate in [Gate::Initial, Gate::Open] {
+                    case.gate = gate;
+                    let mut work = PreparedWorkload::new(&case).unwrap();
+                    work.run().unwrap();
+                    work.run().unwrap();
+                    assert!(case.flops() > 0.0);
+                    if let Some(share) = work.share_read {
+                        assert!(share > 0.0 && share <= 1.0, "{attention} {gate:?} {share}");
+                    }
+                }
+            }
+        }
+        let case = Case::new(Workload::Op, "cope", Size::Tiny, 1, 8);
+        assert!(PreparedWorkload::new(&case).is_err_and(|e| e.to_string().contains("cope")));
+    }
+}

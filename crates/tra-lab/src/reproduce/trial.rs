@@ -1,0 +1,134 @@
+//! Testing the runs of an experiment, and reading what was found.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use tra_tasks::draw;
+
+use super::{Grid, Scale, Selection, Trial};
+use crate::error::LabError;
+use crate::eval::{EvalSpec, evaluate};
+use crate::observer::{Event, Observer};
+use crate::records::{EvalResult, Evaluation, TrialResult, is_lost};
+use crate::run_dir::RunDir;
+use crate::session::ended_at;
+
+impl Trial {
+    /// What is still to be tested, given what is `known` of the run after its last step.
+    ///
+    /// Of a split, lengths after one at which no sequence was right are left out, and so are those for which
+    /// the model has no positions.
+    pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&EvalSpec>, LabError> {
+        let task = self.cell.config.task.build()?;
+        let decoder = self.cell.config.decoder(task.vocab())?;
+        let is_ours = |r: &&EvalResult| self.tests.iter().any(|spec| answers(r, spec));
+        let known: Vec<EvalResult> = known.results.iter().filter(is_ours).cloned().collect();
+        let mut left = Vec::new();
+        for spec in &self.tests {
+            let EvalSpec { split, lengths, seed, .. } = spec;
+            let is_known = known.iter().any(|result| answers(result, spec));
+            if is_known || is_lost(&known, split, lengths.from) {
+                continue;
+            }
+            let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
+            if decoder.check_length(longest.tokens.len()).is_ok() {
+                left.push(spec);
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// Tests a trained run on what it was not tested on yet; whether it came to the end.
+pub(super) fn test(
+    trial: &Trial,
+    device: &Device,
+    interrupted: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<bool, LabError> {
+    let run = RunDir::open(&trial.cell.path)?;
+    // Without its weights, which are read for nothing where every process comes by every run.
+    if let Some(step) = run.steps()?.last()
+        && trial.left(&run.evaluations()?.at(*step))?.is_empty()
+    {
+        return Ok(true);
+    }
+    let (step, decoder) = run.newest_model(device, |text| observer.warn(text))?;
+    let task = trial.cell.config.task.build()?;
+    loop {
+        let known = run.evaluations()?.at(step);
+        let Some(spec) = trial.left(&known)?.first().copied() else { return Ok(true) };
+        let (what, of) = (format!("testing {} at {}", spec.split, spec.lengths), spec.sequences);
+        let done = |done| {
+            observer.event(Event::Progress { what: what.clone(), done, of, bytes: false });
+        };
+        let result = evaluate(&decoder, task.as_ref(), spec, interrupted, done)?;
+        let Some(result) = result else { return Ok(false) };
+        run.add_evaluation(&Evaluation { step, results: vec![result] })?;
+    }
+}
+
+/// Whether a result is the answer to a question.
+fn answers(result: &EvalResult, spec: &EvalSpec) -> bool {
+    result.split == spec.split
+        && result.shortest == spec.lengths.from
+        && result.length == spec.lengths.to
+        && result.sequences == spec.sequences
+}
+
+/// The runs of an experiment a folder has: those just `asked` for and the others of it that were trained there with
+/// the same settings, whatever their seeds, so that a table of some of them does not take the place of one of all.
+pub(super) fn in_folder(
+    grid: &Grid,
+    scale: Scale,
+    asked: Vec<Trial>,
+    out: &Path,
+) -> Result<Vec<Trial>, LabError> {
+    let is_asked = |trial: &Trial| asked.iter().any(|other| other.cell.path == trial.cell.path);
+    let is_there = |trial: &Trial| {
+        let there = RunDir::open(&trial.cell.path).and_then(|run| {
+            Ok(run.config()? == trial.cell.config && ended_at(&run, &trial.cell.config)?.is_some())
+        });
+        there.unwrap_or(false)
+    };
+    // The experiment's seeds in its order, then the others there.
+    let mut seeds = grid.seeds.clone();
+    let names =
+        std::fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let seed = |name: OsString| name.to_str()?.rsplit_once("-s")?.1.parse().ok();
+    let others: BTreeSet<u64> = names.filter_map(seed).collect();
+    seeds.extend(others.into_iter().filter(|seed| !grid.seeds.contains(seed)));
+    let mut all = grid.trials(scale, &Selection { seeds, ..Selection::default() }, out)?;
+    all.retain(|trial| is_asked(trial) || is_there(trial));
+    Ok(all)
+}
+
+/// What was found so far of runs that are trained; the others are left out.
+pub(super) fn found(trials: &[Trial]) -> Result<Vec<TrialResult>, LabError> {
+    let mut all = Vec::new();
+    for trial in trials {
+        if !RunDir::exists(&trial.cell.path)? {
+            continue;
+        }
+        let run = RunDir::open(&trial.cell.path)?;
+        let config = &trial.cell.config;
+        // It may have ended before its last step, when everything was right.
+        // One that cannot be read has been listed as failed.
+        let Ok(Some(step)) = ended_at(&run, config) else { continue };
+        let Evaluation { results, .. } = run.evaluations()?.at(step);
+        let wanted = trial.tests.iter();
+        let results: Vec<EvalResult> =
+            wanted.filter_map(|spec| results.iter().find(|r| answers(r, spec)).cloned()).collect();
+        if !results.is_empty() {
+            let (task, model) = (trial.task.clone(), trial.model.clone());
+            let settings = serde_json::to_value(config);
+            let settings = settings.map_err(|error| LabError::Other(error.to_string()))?;
+            let seed = config.seed;
+            all.push(TrialResult { task, model, seed, settings, step, results });
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,208 @@
+//! The training step: the only one there is.
+
+use std::time::{Duration, Instant};
+
+use burn::module::Module;
+use burn::tensor::Device;
+use rayon::prelude::*;
+use tra_nn::{Decoder, Pass};
+use tra_tasks::Task;
+
+use crate::batch::{Ahead, Batch, Source};
+use crate::checkpoints::{Checkpoint, TrainProgress};
+use crate::config::RunConfig;
+use crate::error::LabError;
+use crate::loss::cross_entropy;
+use crate::optimizer::{FlatGradients, Optimizer};
+use crate::records::StepRecord;
+use crate::schedule::learning_rate;
+
+/// A batch is cut into so many parts, which are computed side by side. The number is fixed, and not
+/// that of the cores, so that the result does not depend on the machine's.
+const PARTS: usize = 4;
+
+/// A model, its optimizer and its data. It knows nothing of files.
+///
+/// ```
+/// use tra_lab::config::RunConfig;
+/// use tra_lab::trainer::Trainer;
+/// use tra_nn::device::Device;
+///
+/// let set = ["steps=3", "batch=2", "length=8", "model.size=tiny"].map(String::from);
+/// let config = RunConfig::read(None, Vec::new(), &set)?;
+/// let task = config.task.build()?;
+/// let mut trainer = Trainer::new(&config, task.into(), &Device::flex())?;
+/// while let Some(step) = trainer.step()? {
+///     assert!(step.record.loss.is_finite());
+/// }
+/// assert_eq!(trainer.progress().step, 3);
+/// # Ok::<(), tra_lab::LabError>(())
+/// ```
+pub struct Trainer {
+    /// Taken out while the optimizer makes the next one of it.
+    decoder: Option<Decoder>,
+    optimizer: Optimizer,
+    settings: StepSettings,
+    data: Data,
+    progress: TrainProgress,
+}
+
+/// What a step needs of the settings of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepSettings {
+    pub seed: u64,
+    pub steps: u64,
+    pub lr: f64,
+    pub warmup: f64,
+    /// Largest norm of the gradient; 0 leaves it as it is.
+    pub clip: f64,
+}
+
+impl From<&RunConfig> for StepSettings {
+    fn from(config: &RunConfig) -> Self {
+        let RunConfig { seed, steps, lr, warmup, clip, .. } = *config;
+        Self { seed, steps, lr, warmup, clip }
+    }
+}
+
+/// Where the batches of a step come from.
+pub(crate) enum Data {
+    /// Prepared on another thread, in order.
+    Ahead(Ahead),
+    /// Drawn when they are asked for, in any order.
+    Drawn(Box<Source>),
+    /// The same again and again.
+    Fixed(Vec<Batch>),
+}
+
+impl Data {
+    fn of_step(&mut self, step: u64) -> Result<Vec<Batch>, LabError> {
+        match self {
+            Self::Ahead(ahead) => ahead.next(step),
+            Self::Drawn(source) => Ok(source.step(step)?),
+            Self::Fixed(batches) => Ok(batches.clone()),
+        }
+    }
+}
+
+/// What a training step did.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is recorded of it.
+    pub record: StepRecord,
+    /// Tokens it read, padding excluded.
+    pub tokens: u64,
+    /// How long it waited for data.
+    pub waited: Duration,
+    /// How long it computed.
+    pub computed: Duration,
+}
+
+impl Trainer {
+    /// Prepares a model that has learned nothing yet. Its batches are drawn when a step needs them.
+    pub fn new(
+        config: &RunConfig,
+        task: std::sync::Arc<dyn Task>,
+        device: &Device,
+    ) -> Result<Self, LabError> {
+        config.check_runnable(task.as_ref())?;
+        let start = Checkpoint::fresh(config, task.as_ref(), &device.clone().autodiff())?;
+        let source = Box::new(Source { task, config: config.clone() });
+        Ok(Self::with_data(start, config.into(), Data::Drawn(source)))
+    }
+
+    /// Goes on from a checkpoint, its batches prepared on another thread.
+    pub(crate) fn ahead(start: Checkpoint, source: Source) -> Self {
+        let (settings, steps) = ((&source.config).into(), source.config.steps);
+        let data = Data::Ahead(source.ahead(start.position.step..steps));
+        Self::with_data(start, settings, data)
+    }
+
+    pub(crate) fn with_data(start: Checkpoint, settings: StepSettings, data: Data) -> Self {
+        let Checkpoint { decoder, optimizer, position: progress, .. } = start;
+        Self { decoder: Some(decoder), optimizer, settings, data, progress }
+    }
+
+    /// The model as it is now.
+    pub fn decoder(&self) -> &Decoder {
+        let Some(decoder) = &self.decoder else { unreachable!("it is back after every step") };
+        decoder
+    }
+
+    /// The optimizer as it is now.
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
+    }
+
+    /// Where the training stands.
+    pub fn progress(&self) -> &TrainProgress {
+        &self.progress
+    }
+
+    /// Draws, computes, clips and updates. Returns what happened, or `None` when all steps are taken.
+    ///
+    /// A loss or gradient that is not finite is an error, and the model stays as it was.
+    pub fn step(&mut self) -> Result<Option<Step>, LabError> {
+        match self.progress.step < self.settings.steps {
+            true => self.step_as(self.progress.step).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Takes the step with the data, learning rate and dropout of step number `step` from 0, whatever
+    /// was taken before.
+    pub(crate) fn step_as(&mut self, step: u64) -> Result<Step, LabError> {
+        let StepSettings { seed, steps, lr, warmup, clip } = self.settings;
+        let begin = Instant::now();
+        let batches = self.data.of_step(step)?;
+        let waited = begin.elapsed();
+        let lr = learning_rate(step, steps, lr, warmup);
+        let (loss, gradients) = gradients(self.decoder(), &batches, seed, step);
+        let norm = gradients.norm();
+        if !(loss.is_finite() && norm.is_finite()) {
+            return Err(LabError::NotFinite { step: step + 1, loss, norm, lr });
+        }
+        let scale = if clip > 0.0 && norm > clip { clip / norm } else { 1.0 };
+        let before = self.decoder.take();
+        self.decoder =
+            before.map(|decoder| self.optimizer.step(decoder, gradients, scale, lr, step));
+        let tokens: u64 = batches.iter().map(|batch| batch.token_count() as u64).sum();
+        self.progress.step += 1;
+        self.progress.tokens += tokens;
+        let TrainProgress { step, tokens: read, .. } = self.progress;
+        let record = StepRecord { step, loss, lr, grad_norm: norm, tokens: read };
+        Ok(Step { record, tokens, waited, computed: begin.elapsed() - waited })
+    }
+}
+
+/// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
+/// cutting a batch into several changes nothing but rounding.
+fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64, FlatGradients) {
+    let cut: Vec<Vec<Batch>> = batches.iter().map(|batch| batch.cut(PARTS)).collect();
+    let answers = cut.iter().flatten().map(Batch::answers).sum::<usize>().max(1) as f64;
+    let one = |(part, batch): (usize, &Batch)| {
+        // Leaves of its own, so that the graphs of two parts have nothing in common.
+        let decoder = decoder.clone().fork(&decoder.device());
+        let tokens = batch.tensor(0, batch.length(), &decoder);
+        let logits = decoder.forward(tokens, Pass::train_part(seed, step, part as u64));
+        let (sum, _) = cross_entropy(logits, &batch.tokens, &batch.scored)?;
+        let loss = sum / answers;
+        let gradients = FlatGradients::take(&decoder, loss.backward());
+        Some((f64::from(loss.into_scalar::<f32>()), gradients))
+    };
+    // Batch by batch, so that no more gradients are held than one batch has parts; added up in the
+    // order of the parts, whichever was ready first.
+    let (mut first, mut summed) = (0, None);
+    for parts in &cut {
+        let numbered = parts.par_iter().enumerate().map(|(part, batch)| (first + part, batch));
+        let computed: Vec<_> = numbered.map(one).collect();
+        for (b, y) in computed.into_iter().flatten() {
+            summed = Some(match summed {
+                None => (b, y),
+                Some((a, x)) => (a + b, FlatGradients::plus(x, y)),
+            });
+        }
+        first += parts.len();
+    }
+    summed.unwrap_or_else(|| (0.0, FlatGradients::zeros(decoder)))
+}
