@@ -62,7 +62,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             return stopped();
         }
         let run = RunDir::open(&cell.path)?;
-        let task = cell.config.task.build()?;
+        let task = cell.config.task.open()?;
         let (step, decoder) = run.newest_model(&device, terminal::warn)?;
         let trained = cell.config.train_lengths().to;
         let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let lengths = Lengths { from: length, to: length };
             let seed = cell.config.seed;
             let spec = EvalSpec { split: split.into(), lengths, sequences, seed };
-            let result = evaluate(&decoder, task.as_ref(), &spec, &interrupted, |_| {});
+            let result = evaluate(&decoder, &task, &spec, &interrupted, |_| {});
             spinner.finish_and_clear();
             let Some(result) = result? else { return stopped() };
             results.push(result);
@@ -105,7 +105,7 @@ mod tests {
         let cells = grid.cells().unwrap();
         let names: Vec<_> = cells.iter().map(|c| c.config.model.attention.name()).collect();
         assert_eq!(names, ["tra", "rope"]);
-        let task = cells[0].config.task.build().unwrap();
+        let task = cells[0].config.task.open().unwrap();
         let trained = cells[0].config.train_lengths().to;
         assert!(FAR.iter().all(|(times, _)| task.check_length(times * trained).is_ok()));
     }

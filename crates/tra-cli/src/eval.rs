@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, terminal::warn)?,
     };
-    run.check_data_at(step, task.as_ref(), &decoder)?;
+    run.check_data_at(step, &task, &decoder)?;
     let splits = if args.split.is_empty() { config.eval_splits() } else { args.split };
     let mut specs = Vec::new();
     for split in splits {
@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     // All of them before the first, which may take long.
     for spec in &specs {
-        check(&decoder, task.as_ref(), spec)?;
+        check(&decoder, &task, spec)?;
     }
     let interrupted = on_interrupt(Some("with what is tested so far"))?;
     let begin = Instant::now();
@@ -91,7 +91,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     for spec in &specs {
         let of = format!("{} at {}", spec.split, spec.lengths);
         let spinner = terminal::spinner(of.clone());
-        let result = evaluate(&decoder, task.as_ref(), spec, &interrupted, |done| {
+        let result = evaluate(&decoder, &task, spec, &interrupted, |done| {
             spinner.set_message(format!("{of}: {done}/{}", spec.sequences));
         });
         spinner.finish_and_clear();

@@ -3,7 +3,6 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,8 +12,7 @@ use tra_lab::config::RunConfig;
 use tra_lab::records::{EvalResult, EvaluationRecord, StepRecord};
 pub use tra_lab::report::{percent, whole as thousands};
 use tra_lab::train::{Observer, Pace};
-use tra_tasks::text::OpenText;
-use tra_tasks::{Measure, Task, TaskConfig};
+use tra_tasks::{Measure, OpenTask};
 
 /// Prints at once, and ends the program when nobody reads on (`tra … | head`).
 pub fn print(text: &str) -> Result<()> {
@@ -68,23 +66,14 @@ pub fn spinner(message: String) -> ProgressBar {
     spinner
 }
 
-/// Opens the text of a run that learns from one, with a bar where it has to be tokenised first.
-pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
-    let TaskConfig::Text(text) = &config.task else { return Ok(None) };
+/// Opens what a run learns, with a bar where a text has to be tokenised first.
+pub fn open_task(config: &RunConfig) -> Result<OpenTask> {
     let mut bar = Bytes::new("tokenising");
-    let opened = text.open(&mut |path, done| bar.show(&file_name(path), done.read, done.of));
+    let opened = config.task.open_with(&mut |path, read, of| bar.show(&file_name(path), read, of));
     bar.finish();
     let opened = opened?;
     config.check_lengths(&opened)?;
-    Ok(Some(opened))
-}
-
-/// Opens what a run learns, with a bar where a text has to be tokenised first.
-pub fn open_task(config: &RunConfig) -> Result<Arc<dyn Task>> {
-    Ok(match open_text(config)? {
-        Some(text) => Arc::new(text),
-        None => config.task.build()?.into(),
-    })
+    Ok(opened)
 }
 
 /// The last part of a path.

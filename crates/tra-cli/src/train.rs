@@ -10,7 +10,7 @@ use tra_lab::run_dir::RunDir;
 use tra_lab::session::Session;
 use tra_lab::train::{self, End, Forecast, Outcome, train};
 use tra_nn::device::Device;
-use tra_tasks::text::OpenText;
+use tra_tasks::OpenTask;
 
 use crate::interrupt::{STOPPED, on_interrupt};
 use crate::terminal::{self, Progress};
@@ -211,12 +211,12 @@ impl Settings {
 }
 
 /// What a run would cost.
-fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Result<String> {
+fn forecast(config: &RunConfig, task: &OpenTask, device: &Device) -> Result<String> {
     let count = 3;
     let spinner = terminal::spinner(format!("step 1 of {count}"));
     let told =
         |step: u64| spinner.set_message(format!("step {} of {count}", (step + 1).min(count)));
-    let forecast = train::forecast(config, device, count, told);
+    let forecast = train::forecast(config, task, device, count, told);
     spinner.finish_and_clear();
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast?;
     let mut lines = vec![("parameters", terminal::thousands(parameters as u64))];
@@ -229,8 +229,8 @@ fn forecast(config: &RunConfig, text: Option<&OpenText>, device: &Device) -> Res
     let a_step = terminal::thousands(tokens_a_step);
     let all = terminal::thousands(tokens);
     lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
-    if let Some(text) = text {
-        let (train, valid) = (text.train_tokens() as u64, text.valid_tokens() as u64);
+    if let Some(text) = task.text() {
+        let (train, valid) = (text.train_tokens as u64, text.valid_tokens as u64);
         let passes = tokens as f64 / train.max(1) as f64;
         let train = terminal::thousands(train);
         lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
@@ -249,8 +249,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let overrides = args.settings.overrides();
     if args.dry_run {
         let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
-        let text = terminal::open_text(&config)?;
-        terminal::print(&forecast(&config, text.as_ref(), &device)?)?;
+        let task = terminal::open_task(&config)?;
+        terminal::print(&forecast(&config, &task, &device)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut session = match (&args.resume, &args.out) {
@@ -266,7 +266,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             // Before the folder is made: what cannot begin leaves nothing behind.
             RunDir::check_unused(path)?;
             let task = terminal::open_task(&config)?;
-            config.check_runnable(task.as_ref())?;
+            config.check_runnable(&task)?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),

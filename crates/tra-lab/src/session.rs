@@ -9,13 +9,12 @@
 //! `metrics.jsonl` is evaluated first when the run is resumed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 use tra_disk::Lock;
 use tra_nn::Decoder;
-use tra_tasks::{Task, TaskConfig};
+use tra_tasks::{OpenTask, TaskSpec};
 
 use crate::checkpoints::{Checkpoint, Snapshot, TrainProgress};
 use crate::config::RunConfig;
@@ -30,7 +29,7 @@ use crate::train::{End, Observer};
 pub struct Session {
     run: RunDir,
     config: RunConfig,
-    task: Arc<dyn Task>,
+    task: OpenTask,
     start: Option<Checkpoint>,
     history: History,
     /// Evaluations that are in `metrics.jsonl` and not yet in `eval.json`.
@@ -46,11 +45,11 @@ impl Session {
         path: &Path,
         lock: Lock,
         config: RunConfig,
-        task: Arc<dyn Task>,
+        task: OpenTask,
         device: &Device,
     ) -> Result<Self, LabError> {
-        config.check_runnable(task.as_ref())?;
-        let start = Checkpoint::fresh(&config, task.as_ref(), &device.clone().autodiff())?;
+        config.check_runnable(&task)?;
+        let start = Checkpoint::fresh(&config, &task, &device.clone().autodiff())?;
         let run = RunDir::create(path, &config)?;
         Ok(Self {
             run,
@@ -70,13 +69,13 @@ impl Session {
         run: RunDir,
         lock: Lock,
         config: RunConfig,
-        task: Arc<dyn Task>,
+        task: OpenTask,
         device: &Device,
         warn: impl FnMut(String),
     ) -> Result<Self, LabError> {
         let before = run.config()?;
         check_kept(&run, &before, &config, "the run was begun with")?;
-        config.check_runnable(task.as_ref())?;
+        config.check_runnable(&task)?;
         let device = device.clone().autodiff();
         let newest = run.newest(config.optimizer(), &device, warn)?;
         let metrics = run.metrics()?;
@@ -87,12 +86,12 @@ impl Session {
                 }
                 run.check_model(start.decoder.config())?;
                 let data = start.position.data.as_deref();
-                run.check_data(task.as_ref(), &start.decoder, data)?;
+                run.check_data(&task, &start.decoder, data)?;
                 start
             }
             None => {
                 check_lost(&run, &before, &metrics)?;
-                Checkpoint::fresh(&config, task.as_ref(), &device)?
+                Checkpoint::fresh(&config, &task, &device)?
             }
         };
         let kept = run.evaluations()?;
@@ -136,7 +135,7 @@ impl Session {
         self.lock
     }
 
-    pub(crate) fn task(&self) -> &Arc<dyn Task> {
+    pub(crate) fn task(&self) -> &OpenTask {
         &self.task
     }
 
@@ -215,7 +214,7 @@ impl Session {
             let seed = self.config.seed;
             let spec = EvalSpec { split: split.clone(), lengths, sequences, seed };
             let progress = |done| observer.evaluating(&split, done, sequences);
-            let task = self.task.as_ref();
+            let task = &self.task;
             let Some(result) = evaluate(decoder, task, &spec, interrupted, progress)? else {
                 return Ok(None);
             };
@@ -291,13 +290,14 @@ impl Checkpoint {
     /// A model that has learned nothing yet.
     pub(crate) fn fresh(
         config: &RunConfig,
-        task: &dyn Task,
+        task: &OpenTask,
         device: &Device,
     ) -> Result<Self, LabError> {
         let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
         let optimizer = Optimizer::new(&decoder, config.optimizer());
-        let position = TrainProgress { data: task.fingerprint(), ..TrainProgress::default() };
-        let tokenizer = task.tokenizer().map(Into::into);
+        let (tokenizer, data) =
+            task.text().map(|text| (text.tokenizer.into(), text.fingerprint)).unzip();
+        let position = TrainProgress { data, ..TrainProgress::default() };
         Ok(Self { decoder, optimizer, position, tokenizer, settings: None })
     }
 }
@@ -324,9 +324,9 @@ fn check_kept(
 }
 
 /// Text may have moved: whether it is the same is told by its content.
-fn same_task(before: &TaskConfig, now: &TaskConfig) -> bool {
+fn same_task(before: &TaskSpec, now: &TaskSpec) -> bool {
     match (before, now) {
-        (TaskConfig::Text(before), TaskConfig::Text(now)) => before.holdout == now.holdout,
+        (TaskSpec::Text(before), TaskSpec::Text(now)) => before.holdout == now.holdout,
         _ => before == now,
     }
 }

@@ -132,7 +132,6 @@ pub fn run_cell(
 ) -> Result<(Done, Option<Lock>), LabError> {
     // Before anything else: several processes may come to a run that is not begun at the same time.
     let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
-    let open = || -> Result<_, LabError> { Ok(cell.config.task.build()?.into()) };
     let mut session = if RunDir::exists(&cell.path)? {
         let run = RunDir::open(&cell.path)?;
         if run.config()? != cell.config {
@@ -148,9 +147,9 @@ pub fn run_cell(
             return Err(LabError::Diverged(again));
         }
         let warn = |text| observer.warn(text);
-        Session::resume(run, lock, cell.config.clone(), open()?, device, warn)?
+        Session::resume(run, lock, cell.config.clone(), cell.config.task.open()?, device, warn)?
     } else {
-        Session::create(&cell.path, lock, cell.config.clone(), open()?, device)?
+        Session::create(&cell.path, lock, cell.config.clone(), cell.config.task.open()?, device)?
     };
     let outcome = train(&mut session, interrupted, observer)?;
     let done = if outcome.end == End::Interrupted { Done::Interrupted } else { Done::Now };

@@ -1,6 +1,5 @@
 //! The training loop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::Task;
+use tra_tasks::OpenTask;
 
 use crate::batch::{Batch, Source};
 use crate::checkpoints::{Checkpoint, TrainProgress};
@@ -193,15 +192,14 @@ pub struct Forecast {
 /// Takes `count` steps on a fresh model, and leaves nothing behind.
 pub fn forecast(
     config: &RunConfig,
+    task: &OpenTask,
     device: &Device,
     count: u64,
     mut taken: impl FnMut(u64),
 ) -> Result<Forecast, LabError> {
-    let task: Arc<dyn Task> = config.task.build()?.into();
     let device = device.clone().autodiff();
-    config.check_runnable(task.as_ref())?;
-    let Checkpoint { mut decoder, mut optimizer, .. } =
-        Checkpoint::fresh(config, task.as_ref(), &device)?;
+    config.check_runnable(task)?;
+    let Checkpoint { mut decoder, mut optimizer, .. } = Checkpoint::fresh(config, task, &device)?;
     let source = Source { task: task.clone(), config: config.clone() };
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);

@@ -228,7 +228,7 @@ fn one(
     let trials = experiment.trials(args.scale, &selection(args), out);
     let trials = trials.with_context(|| name.to_string())?;
     if let (Some(_), Some(trial)) = (&text, trials.first()) {
-        terminal::open_text(&trial.cell.config)?;
+        terminal::open_task(&trial.cell.config)?;
     }
     let mut make =
         |among_others| make(&trials, text.as_ref(), among_others, device, interrupted, failures);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use tra_nn::Pass;
-use tra_tasks::draw;
+use tra_tasks::OpenTask;
 
 use super::Trial;
 use crate::batch::Batch;
@@ -54,7 +54,7 @@ struct Speed {
 }
 
 /// Steps of a run that are not taken, and tests of it that are not made.
-fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
+fn left<'a>(trial: &'a Trial, task: &OpenTask) -> Result<(u64, Vec<&'a EvalSpec>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
     let state = |run: &RunDir| -> Result<_, LabError> {
@@ -71,14 +71,14 @@ fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
             (steps, known) = (0, evaluation);
         }
     }
-    Ok((steps, trial.left(&known)?))
+    Ok((steps, trial.left(task, &known)?))
 }
 
 /// How many runs have something left to do.
 pub fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     let mut count = 0;
     for trial in trials {
-        let (steps, tests) = left(trial)?;
+        let (steps, tests) = left(trial, &trial.cell.config.task.open()?)?;
         count += usize::from(steps > 0 || !tests.is_empty());
     }
     Ok(count)
@@ -94,7 +94,8 @@ pub fn estimate(
     let mut estimate = Estimate::default();
     for trial in trials {
         let config = &trial.cell.config;
-        let (steps, tests) = left(trial)?;
+        let task = config.task.open()?;
+        let (steps, tests) = left(trial, &task)?;
         if steps == 0 && tests.is_empty() {
             continue;
         }
@@ -103,17 +104,16 @@ pub fn estimate(
             Some(speed) => *speed,
             None => {
                 tell(&format!("{} {}", trial.task, trial.model));
-                *speeds.entry(key).or_insert(measure(trial, device)?)
+                *speeds.entry(key).or_insert(measure(trial, &task, device)?)
             }
         };
         estimate.runs += usize::from(steps > 0);
         estimate.tests += tests.len();
         let mut testing = 0.0;
-        let task = config.task.build()?;
         for spec in tests {
             let middle = (spec.lengths.from + spec.lengths.to) / 2;
             let middle = if task.check_length(middle).is_ok() { middle } else { spec.lengths.to };
-            let sample = draw(task.as_ref(), &spec.split, (middle, middle), spec.seed, 0)?;
+            let sample = task.draw(&spec.split, (middle, middle), spec.seed, 0)?;
             let tokens = sample.tokens.len() as f64;
             let pass = tokens * speed.token + tokens * tokens * speed.pair;
             testing += spec.sequences as f64 * pass;
@@ -123,10 +123,9 @@ pub fn estimate(
     Ok(estimate)
 }
 
-fn measure(trial: &Trial, device: &Device) -> Result<Speed, LabError> {
+fn measure(trial: &Trial, task: &OpenTask, device: &Device) -> Result<Speed, LabError> {
     let config = &trial.cell.config;
-    let step = forecast(config, device, 3, |_| {})?.seconds_a_step;
-    let task = config.task.build()?;
+    let step = forecast(config, task, device, 3, |_| {})?.seconds_a_step;
     let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
     let mut seconds = [0.0; 2];
     for (seconds, length) in seconds.iter_mut().zip(TRIED) {

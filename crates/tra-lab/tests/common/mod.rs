@@ -77,7 +77,7 @@ impl Observer for Silent<'_> {
 pub fn session(path: &Path, config: &RunConfig) -> Result<Session, LabError> {
     let device = Device::flex();
     let lock = RunDir::lock(path)?;
-    let task = config.task.build()?.into();
+    let task = config.task.open()?;
     match RunDir::exists(path)? {
         true => {
             let run = RunDir::open(path)?;
