@@ -14,7 +14,7 @@ use tra_lab::batch::Batch;
 use tra_lab::eval::answers;
 use tra_lab::run_dir::RunDir;
 use tra_nn::{Decoder, LayerProbe, Pass, Probe};
-use tra_tasks::{Sample, Task, draw};
+use tra_tasks::{OpenTask, Sample};
 
 /// How many keys are shown of a head.
 const SHOWN: usize = 3;
@@ -39,14 +39,14 @@ fn run() -> Result<(), Box<dyn Error>> {
     let (length, sequences): (usize, u64) = (length.parse()?, sequences.parse()?);
     let run = RunDir::open(run.as_ref())?;
     let config = run.config()?;
-    let task = config.task.build()?;
+    let task = config.task.open()?;
     let device = tra_nn::device::by_name("flex")?;
     let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
     let (mut right, mut compared, mut detailed) = (0, false, 0);
     // By how many tokens before it another place has too: answers, and those of them that are wrong.
     let mut alike: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
     for number in 0..sequences {
-        let sample = draw(task.as_ref(), split, (length, length), config.seed, number)?;
+        let sample = task.draw(split, (length, length), config.seed, number)?;
         let scored = sample.scored.iter().enumerate().filter(|(_, scored)| **scored);
         let places: Vec<usize> = scored.map(|(place, _)| place).collect();
         let found = answers(&decoder, &Batch::new(vec![sample.clone()]));
@@ -65,7 +65,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         let shown: Vec<usize> = one.into_iter().chain(bad).map(|(_, place)| *place).collect();
         if !shown.is_empty() {
             println!("sequence {number}");
-            show(&decoder, task.as_ref(), &sample, &shown)?;
+            show(&decoder, &task, &sample, &shown)?;
         }
     }
     println!("{right} of {sequences} sequences of length {length} are right");
@@ -89,7 +89,7 @@ fn same_before(tokens: &[u32], place: usize) -> usize {
 /// The answers at `places`, each the work of the query before it.
 fn show(
     decoder: &Decoder,
-    task: &dyn Task,
+    task: &OpenTask,
     sample: &Sample,
     places: &[usize],
 ) -> Result<(), Box<dyn Error>> {

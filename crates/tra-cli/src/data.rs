@@ -10,7 +10,7 @@ use tra_fetch::Request;
 use tra_lab::language::learn_tokenizer;
 use tra_lab::observer::{Event, Observer};
 use tra_lab::session::tokenising;
-use tra_text::{Corpus, Part, Tokenizer, default_cache};
+use tra_text::{Corpus, Part, Progress, Tokenizer, default_cache};
 
 use crate::terminal::{self, Terminal};
 
@@ -119,8 +119,7 @@ impl tra_fetch::Observer for Download {
 
 fn get(args: GetArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
-    let mut download =
-        Download { terminal: Terminal::new(), name: String::new(), bytes: 0 };
+    let mut download = Download { terminal: Terminal::new(), name: String::new(), bytes: 0 };
     let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
     download.terminal.clear();
     for file in files? {
@@ -134,7 +133,7 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     let corpus = Corpus::find(&args.text, Part::Train)?;
     let mut terminal = Terminal::new();
     let (begin, cache) = (Instant::now(), default_cache()?);
-    let progress = &mut |done| tokenising(&args.text, done, &mut terminal);
+    let progress = &mut |done: Progress| tokenising(&args.text, done.read, done.of, &mut terminal);
     let tokens = corpus.tokens(&tokenizer, &cache, progress)?;
     terminal.clear();
     let seconds = begin.elapsed().as_secs_f64();

@@ -90,7 +90,7 @@ fn test(
     terminal: &mut Terminal,
 ) -> Result<Option<Vec<EvalResult>>> {
     let run = RunDir::open(&cell.path)?;
-    let task = cell.config.task.build()?;
+    let task = cell.config.task.open()?;
     let (step, decoder) = run.newest_model(device, terminal::warn)?;
     let trained = cell.config.train_lengths().to;
     let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
@@ -100,7 +100,7 @@ fn test(
         let lengths = Lengths { from: length, to: length };
         let spec = EvalSpec { split: split.into(), lengths, sequences, seed: cell.config.seed };
         let what = format!("testing {split} at length {length}");
-        let result = evaluate(&decoder, task.as_ref(), &spec, interrupted, |done| {
+        let result = evaluate(&decoder, &task, &spec, interrupted, |done| {
             let what = what.clone();
             terminal.event(Event::Progress { what, done, of: sequences, bytes: false });
         })?;
@@ -122,7 +122,7 @@ mod tests {
         let cells = grid.cells().unwrap();
         let names: Vec<_> = cells.iter().map(|c| c.config.model.attention.name()).collect();
         assert_eq!(names, ["tra", "rope"]);
-        let task = cells[0].config.task.build().unwrap();
+        let task = cells[0].config.task.open().unwrap();
         let trained = cells[0].config.train_lengths().to;
         assert!(FAR.iter().all(|(times, _)| task.check_length(times * trained).is_ok()));
     }

@@ -71,18 +71,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(step) => (step, run.model(step, &device)?),
         None => run.newest_model(&device, terminal::warn)?,
     };
-    run.check_data_at(step, task.as_ref(), &decoder)?;
+    run.check_data_at(step, &task, &decoder)?;
     let specs = config.eval_specs(&args.split, &args.lengths, args.sequences)?;
     // All of them before the first, which may take long.
     for spec in &specs {
-        check(&decoder, task.as_ref(), spec)?;
+        check(&decoder, &task, spec)?;
     }
     let interrupted = on_interrupt(Some("with what is tested so far"))?;
     let (begin, measure) = (Instant::now(), config.measure());
     let (mut results, mut failed) = (Vec::new(), None);
     for spec in &specs {
         let (what, of) = (format!("{} at {}", spec.split, spec.lengths), spec.sequences);
-        let result = evaluate(&decoder, task.as_ref(), spec, &interrupted, |done| {
+        let result = evaluate(&decoder, &task, spec, &interrupted, |done| {
             terminal.event(Event::Progress { what: what.clone(), done, of, bytes: false });
         });
         // What was found before an error or an interrupt is printed and kept all the same.

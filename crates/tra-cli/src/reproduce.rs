@@ -32,10 +32,10 @@ Examples:
   tra reproduce induct --jobs 1                    # one run at a time
   tra reproduce wikitext --text wikitext-2/
 
-The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
+The settings are in crates/tra-lab/experiments; docs/experiments.md has what came out here.")]
 pub struct Args {
     /// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
-    /// those in configs/reproduce
+    /// those in crates/tra-lab/experiments
     name: String,
 
     /// quick: an hour or so on two cores; paper: the paper's own sizes and steps
@@ -160,7 +160,8 @@ fn worker(args: &Args) -> Result<ExitCode> {
 
 fn options(args: &Args, name: &str, experiment: &Experiment) -> Options {
     let Args { models, tasks, seeds, .. } = args;
-    let selection = Selection { models: models.clone(), tasks: tasks.clone(), seeds: seeds.clone() };
+    let selection =
+        Selection { models: models.clone(), tasks: tasks.clone(), seeds: seeds.clone() };
     // Of all experiments, only the ones that have such choices are given them.
     let all = args.name == "all";
     let is_text = matches!(experiment, Experiment::Text(_));

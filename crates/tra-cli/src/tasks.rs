@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 use tra_lab::budget;
 use tra_lab::config::{Lengths, RunConfig};
-use tra_tasks::{NAMES, TaskConfig, check_lengths, draw};
+use tra_tasks::{NAMES, TaskSpec};
 
 use crate::terminal;
 
@@ -22,7 +22,7 @@ pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
     let mut text = String::new();
     let mut all = Vec::new();
     for name in NAMES.iter().chain(&["text"]) {
-        let task = TaskConfig::by_name(name)?;
+        let task = TaskSpec::by_name(name)?;
         let (about, unit) = (task.about(), task.unit());
         text += &format!("{name}: {about}\n");
         for split in task.splits() {
@@ -81,22 +81,21 @@ pub struct SampleArgs {
 }
 
 pub fn sample(args: SampleArgs) -> Result<ExitCode> {
-    TaskConfig::by_name(&args.task)?;
+    TaskSpec::by_name(&args.task)?;
     let config = RunConfig::of_task(&args.task, args.length, &args.set)?;
-    let task = config.task.build()?;
+    let task = config.task.open()?;
     let lengths = match args.length {
         Some(lengths) => lengths,
         None => config.split_lengths(&args.split)?,
     };
-    check_lengths(task.as_ref(), (lengths.from, lengths.to))?;
-    budget::sample(task.as_ref(), lengths).check()?;
+    task.check_lengths((lengths.from, lengths.to))?;
+    budget::sample(&task, lengths).check()?;
     if args.json {
         terminal::print("{\"samples\":[")?;
     }
     // One at a time: there may be more than memory holds.
     for index in 0..args.count {
-        let sample =
-            draw(task.as_ref(), &args.split, (lengths.from, lengths.to), args.seed, index)?;
+        let sample = task.draw(&args.split, (lengths.from, lengths.to), args.seed, index)?;
         if args.json {
             let comma = if index > 0 { "," } else { "" };
             let sample = json!({ "tokens": sample.tokens, "scored": sample.scored });

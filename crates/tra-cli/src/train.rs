@@ -216,7 +216,7 @@ fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
     let count = 3;
     let mut terminal = Terminal::new();
     let task = open_task(config, &mut terminal)?;
-    let forecast = train::forecast(config, task.clone(), device, count, &mut terminal)?;
+    let forecast = train::forecast(config, &task, device, count, &mut terminal)?;
     terminal.clear();
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast;
     let mut lines = vec![("parameters", terminal::thousands(parameters as u64))];
@@ -229,7 +229,8 @@ fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
     let a_step = terminal::thousands(tokens_a_step);
     let all = terminal::thousands(tokens);
     lines.push(("tokens", format!("{all} in {} steps of {a_step}", config.steps)));
-    if let Some((train, valid)) = task.token_counts() {
+    if let Some(text) = task.text() {
+        let (train, valid) = (text.train_tokens as u64, text.valid_tokens as u64);
         let passes = tokens as f64 / train.max(1) as f64;
         let train = terminal::thousands(train);
         lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
@@ -265,7 +266,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             // Before the folder is made: what cannot begin leaves nothing behind.
             RunDir::check_unused(path)?;
             let task = open_task(&config, &mut terminal)?;
-            config.check_runnable(task.as_ref())?;
+            config.check_runnable(&task)?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
         (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),

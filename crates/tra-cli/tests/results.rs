@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tra_lab::config::RunConfig;
-use tra_lab::reproduce::{Experiment, Scale, Selection};
+use tra_lab::reproduce::{Grid, Scale, Selection};
 
 /// Files of experiments, where their results are kept, and on which tasks these are.
 const KEPT: [(&str, &str, &[&str]); 10] = [
-    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
-    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-17", &["flipflop"]),
+    ("crates/tra-lab/experiments/flipflop.toml", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
+    ("crates/tra-lab/experiments/flipflop.toml", "flipflop-2026-11-17", &["flipflop"]),
     (
         "docs/results/flipflop-longer-2026-11-17/flipflop-800-steps.toml",
         "flipflop-longer-2026-11-17/flipflop-800-steps",
@@ -21,13 +21,13 @@ const KEPT: [(&str, &str, &[&str]); 10] = [
         "flipflop-longer-2026-11-17/muon-400-steps",
         &["flipflop"],
     ),
-    ("configs/reproduce/copy.toml", "copy-2026-11-17", &["unique"]),
+    ("crates/tra-lab/experiments/copy.toml", "copy-2026-11-17", &["unique"]),
     // From when it was one experiment with `copy`.
-    ("configs/reproduce/repeats.toml", "copy-2026-11-16", &["256", "64", "26"]),
-    ("configs/reproduce/rivals.toml", "rivals-2026-11-17", &["unique"]),
-    ("configs/reproduce/induct.toml", "induct-2026-11-17", &["induct"]),
-    ("configs/reproduce/instruct.toml", "instruct-2026-11-17", &["unique"]),
-    ("configs/reproduce/ablation.toml", "ablation-2026-11-16", &["induct"]),
+    ("crates/tra-lab/experiments/repeats.toml", "copy-2026-11-16", &["256", "64", "26"]),
+    ("crates/tra-lab/experiments/rivals.toml", "rivals-2026-11-17", &["unique"]),
+    ("crates/tra-lab/experiments/induct.toml", "induct-2026-11-17", &["induct"]),
+    ("crates/tra-lab/experiments/instruct.toml", "instruct-2026-11-17", &["unique"]),
+    ("crates/tra-lab/experiments/ablation.toml", "ablation-2026-11-16", &["induct"]),
 ];
 
 /// Runs with settings that were those of their experiment once, kept for what is said of them.
@@ -52,7 +52,7 @@ fn every_kept_run_is_one_of_its_experiment() {
     for (name, folder, tasks) in KEPT {
         let path = root().join(name);
         let experiment =
-            Experiment::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
+            Grid::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
         let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
         let trials = experiment.trials(Scale::Quick, &selection, Path::new("out")).unwrap();
         let here = |run: &Value| tasks.iter().any(|task| run["task"] == *task);

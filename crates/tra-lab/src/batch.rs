@@ -1,13 +1,12 @@
 //! Samples to batches, ahead of time on another thread; the only place tokens become tensors.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use burn::tensor::{Int, Tensor, TensorData};
 use tra_nn::Decoder;
 use tra_random::Stream;
-use tra_tasks::{PAD, Sample, Task, TaskError, draw, draw_length};
+use tra_tasks::{OpenTask, PAD, Sample, TaskError};
 
 use crate::config::RunConfig;
 use crate::error::LabError;
@@ -85,7 +84,7 @@ impl Batch {
 #[derive(Clone)]
 pub struct Source {
     /// The task.
-    pub task: Arc<dyn Task>,
+    pub task: OpenTask,
     /// Seed, lengths, and the sizes of batches.
     pub config: RunConfig,
 }
@@ -94,7 +93,7 @@ impl Source {
     /// The batches of step number `step` from 0.
     pub fn step(&self, step: u64) -> Result<Vec<Batch>, TaskError> {
         let RunConfig { seed, accumulate, same_length, curriculum, .. } = self.config;
-        let (task, lengths) = (self.task.as_ref(), self.config.lengths_at(step));
+        let (task, lengths) = (&self.task, self.config.lengths_at(step));
         let batch = self.config.batch_at(step);
         // No sequence is drawn twice: each step has the numbers of the widest.
         let widest = self.config.batch * curriculum.map_or(1, |curriculum| curriculum.widen);
@@ -104,10 +103,10 @@ impl Source {
             let mut lengths = (lengths.from, lengths.to);
             if same_length {
                 let stream = Stream::new(seed).fork_name(task.name()).fork_name("same_length");
-                let length = draw_length(task, lengths, stream.fork(first))?;
+                let length = task.draw_length(lengths, stream.fork(first))?;
                 lengths = (length, length);
             }
-            let samples = (0..batch as u64).map(|i| draw(task, "train", lengths, seed, first + i));
+            let samples = (0..batch as u64).map(|i| task.draw("train", lengths, seed, first + i));
             Ok(Batch::new(samples.collect::<Result<_, _>>()?))
         };
         (0..accumulate).map(part).collect()
@@ -157,16 +156,16 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::attention::NAMES;
     use tra_nn::{DecoderConfig, Pass};
-    use tra_tasks::TaskConfig;
+    use tra_tasks::{Task, TaskSpec};
 
     use crate::config::Lengths;
     use crate::curriculum::Curriculum;
 
     fn source(accumulate: usize, batch: usize) -> Source {
-        let task = TaskConfig::by_name("flipflop").unwrap();
+        let task = TaskSpec::by_name("flipflop").unwrap();
         let length = Some(Lengths { from: 4, to: 30 });
         let config = RunConfig { task, length, seed: 3, batch, accumulate, ..RunConfig::default() };
-        Source { task: config.task.build().unwrap().into(), config }
+        Source { task: config.task.open().unwrap(), config }
     }
 
     #[test]
@@ -235,7 +234,7 @@ mod tests {
                 6
             }
             fn splits(&self) -> &'static [tra_tasks::Split] {
-                TaskConfig::by_name("flipflop").unwrap().splits()
+                TaskSpec::by_name("flipflop").unwrap().splits()
             }
             fn check_length(&self, _: usize) -> Result<(), String> {
                 Ok(())
@@ -247,7 +246,7 @@ mod tests {
                 String::new()
             }
         }
-        let source = Source { task: Arc::new(Broken), ..source(1, 1) };
+        let source = Source { task: OpenTask::new(Broken), ..source(1, 1) };
         let error = source.ahead(3..9).next(3).unwrap_err().to_string();
         assert!(error.contains("step 3") && error.contains("no sample today"), "{error}");
     }

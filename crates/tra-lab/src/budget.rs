@@ -7,7 +7,7 @@
 use tra_kernels::memory;
 use tra_nn::attention::{AnyAttentionConfig, AttentionConfig};
 use tra_nn::{Block, DecoderConfig};
-use tra_tasks::Task;
+use tra_tasks::OpenTask;
 
 use crate::bench::{Case, Workload};
 use crate::config::{Lengths, RunConfig};
@@ -87,7 +87,7 @@ pub fn bytes(number: u64) -> String {
 }
 
 /// Training, at the last and longest step.
-pub fn training(config: &RunConfig, task: &dyn Task) -> Result<Need, LabError> {
+pub fn training(config: &RunConfig, task: &OpenTask) -> Result<Need, LabError> {
     let decoder = config.decoder(task.vocab())?;
     let last = config.steps.saturating_sub(1);
     let (batch, lengths) = (config.batch_at(last), config.lengths_at(last));
@@ -98,11 +98,11 @@ pub fn training(config: &RunConfig, task: &dyn Task) -> Result<Need, LabError> {
 }
 
 /// What training reads, wherever the model is: the tokens of one step.
-pub fn data(config: &RunConfig, task: &dyn Task) -> Need {
+pub fn data(config: &RunConfig, task: &OpenTask) -> Need {
     Need { what: "this run", parts: vec![read(config, task)] }
 }
 
-fn read(config: &RunConfig, task: &dyn Task) -> Part {
+fn read(config: &RunConfig, task: &OpenTask) -> Part {
     let last = config.steps.saturating_sub(1);
     let (batch, lengths) = (config.batch_at(last), config.lengths_at(last));
     let sequences = batch as f64 * config.accumulate as f64;
@@ -172,7 +172,7 @@ fn parameters(decoder: &DecoderConfig) -> Parameters {
 }
 
 /// Tokens of a sequence in the middle of some lengths: of a range half are longer, and far more are drawn than one.
-fn usual_tokens(task: &dyn Task, lengths: Lengths) -> f64 {
+fn usual_tokens(task: &OpenTask, lengths: Lengths) -> f64 {
     let tokens = [lengths.from, lengths.to].map(|length| task.token_bounds(length)[0] as f64);
     (tokens[0] + tokens[1]) / 2.0
 }
@@ -197,7 +197,7 @@ pub fn evaluation(decoder: &DecoderConfig, tokens: u64, sequences: u64) -> Need 
 }
 
 /// A test of `sequences` sequences of a task, of some lengths.
-pub fn test(decoder: &DecoderConfig, task: &dyn Task, lengths: Lengths, sequences: u64) -> Need {
+pub fn test(decoder: &DecoderConfig, task: &OpenTask, lengths: Lengths, sequences: u64) -> Need {
     evaluation(decoder, usual_tokens(task, lengths) as u64, sequences)
 }
 
@@ -207,7 +207,7 @@ fn weights(decoder: &DecoderConfig) -> Part {
 }
 
 /// A sequence of a task, of some lengths.
-pub fn sample(task: &dyn Task, lengths: Lengths) -> Need {
+pub fn sample(task: &OpenTask, lengths: Lengths) -> Need {
     let bytes = TOKEN * usual_tokens(task, lengths);
     let parts = vec![part(bytes, format!("one of length {lengths}"), "a shorter --length")];
     Need { what: "this sequence", parts }
@@ -268,7 +268,7 @@ mod tests {
 
     fn need(set: &[&str]) -> u64 {
         let config = config(set);
-        training(&config, config.task.build().unwrap().as_ref()).unwrap().bytes()
+        training(&config, &config.task.open().unwrap()).unwrap().bytes()
     }
 
     #[test]
@@ -345,8 +345,8 @@ mod tests {
             let value = if setting == "length" { "999999999998" } else { huge };
             let heads = "model.heads=1".to_string();
             let config = config(&[&format!("{setting}={value}"), &heads]);
-            let task = config.task.build().unwrap();
-            let need = training(&config, task.as_ref()).unwrap();
+            let task = config.task.open().unwrap();
+            let need = training(&config, &task).unwrap();
             let error = need.check_in(total).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains(advice), "{error}");
             assert!(error.contains("1.0 TiB") && error.lines().count() == 1, "{error}");

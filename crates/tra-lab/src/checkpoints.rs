@@ -18,7 +18,7 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use tra_nn::checkpoint::TensorFile;
 use tra_nn::{Decoder, DecoderConfig};
-use tra_tasks::Task;
+use tra_tasks::OpenTask;
 
 use crate::config::RunConfig;
 use crate::error::LabError;
@@ -290,12 +290,12 @@ impl RunDir {
     pub fn check_data_at(
         &self,
         step: u64,
-        task: &dyn Task,
+        task: &OpenTask,
         decoder: &Decoder,
     ) -> Result<(), LabError> {
         let training = self.training_file(step);
         // Only text can change, and a model alone, without what training needs, does not say.
-        let data = match task.fingerprint().is_some() && training.exists() {
+        let data = match task.text().is_some() && training.exists() {
             true => position(&TensorFile::read_metadata(&training)?, &training)?.data,
             false => None,
         };
@@ -306,7 +306,7 @@ impl RunDir {
     /// which `data` is the fingerprint.
     pub(crate) fn check_data(
         &self,
-        task: &dyn Task,
+        task: &OpenTask,
         decoder: &Decoder,
         data: Option<&str>,
     ) -> Result<(), LabError> {
@@ -316,7 +316,7 @@ impl RunDir {
                 format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
             return Err(LabError::run_dir(self.path(), reason));
         }
-        if data.is_some() && data != task.fingerprint().as_deref() {
+        if data.is_some() && data != task.text().map(|text| text.fingerprint).as_deref() {
             let reason = "the text or its tokenizer has changed since this run began; put it \
                           back, or start another run with --out";
             return Err(LabError::run_dir(self.path(), reason));

@@ -4,7 +4,7 @@
 //! elsewhere), whether there are sequences to train on, whether every split can be tested, and whether the
 //! machine has the memory.
 
-use tra_tasks::{LAST_INDEX, Task, TaskConfig};
+use tra_tasks::{LAST_INDEX, OpenTask, TaskSpec};
 
 use crate::budget;
 use crate::config::{Lengths, RunConfig, VERSION};
@@ -22,29 +22,29 @@ impl RunConfig {
         self.check_values()?;
         match self.task {
             // What depends on the files is looked at when they are opened.
-            TaskConfig::Text(_) => Ok(()),
-            _ => self.check_lengths(self.task.build()?.as_ref()),
+            TaskSpec::Text(_) => Ok(()),
+            _ => self.check_lengths(&self.task.open()?),
         }
     }
 
     /// The memory of a run, but of one on text, whose vocabulary is not known yet.
     pub(crate) fn check_own_memory(&self) -> Result<(), LabError> {
         match self.task {
-            TaskConfig::Text(_) => Ok(()),
-            _ => self.check_memory(self.task.build()?.as_ref()),
+            TaskSpec::Text(_) => Ok(()),
+            _ => self.check_memory(&self.task.open()?),
         }
     }
 
     /// Says why a run with these settings cannot begin or cannot end, if that is so: no sequences of the training
     /// lengths, a split that cannot be tested, or less memory than it takes at the least. Nothing is drawn or computed.
-    pub fn check_runnable(&self, task: &dyn Task) -> Result<(), LabError> {
+    pub fn check_runnable(&self, task: &OpenTask) -> Result<(), LabError> {
         self.check_lengths(task)?;
         self.check_splits(task)?;
         self.check_memory(task)
     }
 
     /// Says so if this machine has less memory than training takes at the least.
-    pub fn check_memory(&self, task: &dyn Task) -> Result<(), LabError> {
+    pub fn check_memory(&self, task: &OpenTask) -> Result<(), LabError> {
         match computes_here() {
             true => budget::training(self, task)?.check(),
             false => budget::data(self, task).check(),
@@ -94,7 +94,7 @@ impl RunConfig {
         for name in self.eval_splits() {
             self.task.split(&name)?;
         }
-        let is_text = matches!(self.task, TaskConfig::Text(_));
+        let is_text = matches!(self.task, TaskSpec::Text(_));
         if is_text && self.eval.until_perfect > 0 {
             return wrong("no text is ever fully right: until_perfect is for other tasks".into());
         }
@@ -123,21 +123,21 @@ impl RunConfig {
     }
 
     /// Says why the task has no sequences of the training lengths, if it has none.
-    pub fn check_lengths(&self, task: &dyn Task) -> Result<(), LabError> {
+    pub fn check_lengths(&self, task: &OpenTask) -> Result<(), LabError> {
         let Lengths { from, to } = self.train_lengths();
-        tra_tasks::check_lengths(task, (from, to))?;
+        task.check_lengths((from, to))?;
         // A curriculum may begin with a single length.
         let Lengths { from, to } = self.lengths_at(0);
-        Ok(tra_tasks::check_lengths(task, (from, to))?)
+        Ok(task.check_lengths((from, to))?)
     }
 
     /// Says which split cannot be tested, if there is one: because the task has no such sequences, the model no such
     /// positions, or this machine not the memory. Training is among them.
-    pub fn check_splits(&self, task: &dyn Task) -> Result<(), LabError> {
+    pub fn check_splits(&self, task: &OpenTask) -> Result<(), LabError> {
         let decoder = self.decoder(task.vocab())?;
         let splits = self.eval_splits();
         let one = |split: &str, lengths: Lengths| -> Result<(), LabError> {
-            tra_tasks::check_lengths(task, (lengths.from, lengths.to))?;
+            task.check_lengths((lengths.from, lengths.to))?;
             let [_, most] = task.token_bounds(lengths.to);
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             decoder.check_length(most).map_err(tra_nn::Error::from)?;
@@ -189,7 +189,7 @@ mod tests {
 
     fn splits(set: &[&str]) -> Result<(), String> {
         let config = config(set);
-        config.check_splits(config.task.build().unwrap().as_ref()).map_err(|e| e.to_string())
+        config.check_splits(&config.task.open().unwrap()).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -246,8 +246,8 @@ mod tests {
         let config = config(&["batch=999999999999"]);
         let error = config.validate().unwrap_err();
         assert!(matches!(error, LabError::Memory { .. }), "{error}");
-        let task = config.task.build().unwrap();
-        assert!(config.check_runnable(task.as_ref()).is_err());
+        let task = config.task.open().unwrap();
+        assert!(config.check_runnable(&task).is_err());
         let table = toml::Table::try_from(&config).unwrap();
         assert_eq!(RunConfig::recorded(table, std::path::Path::new("x")).unwrap(), config);
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
-use tra_tasks::TaskConfig;
+use tra_tasks::TaskSpec;
 
 use crate::curriculum::Curriculum;
 use crate::error::{LabError, toml_reason};
@@ -61,7 +61,7 @@ pub struct RunConfig {
     /// What is tested, and when.
     pub eval: EvalConfig,
     /// The task and its settings.
-    pub task: TaskConfig,
+    pub task: TaskSpec,
     /// The model.
     pub model: ModelConfig,
 }
@@ -86,7 +86,7 @@ impl Default for RunConfig {
             save_every: 100,
             keep: 2,
             eval: EvalConfig::default(),
-            task: TaskConfig::FlipFlop(Default::default()),
+            task: TaskSpec::FlipFlop(Default::default()),
             model: ModelConfig::default(),
         }
     }
@@ -334,7 +334,7 @@ impl RunConfig {
         let config = self.model.decoder(vocab)?;
         Ok(match self.task {
             // Token 0 of a text is a token like any other.
-            TaskConfig::Text(_) => config.without_padding(),
+            TaskSpec::Text(_) => config.without_padding(),
             _ => config,
         })
     }

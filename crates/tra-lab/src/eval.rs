@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use tra_kernels::simd::Isa;
 use tra_nn::{Decoder, Pass};
 use tra_report::Measure;
-use tra_tasks::{Task, TaskConfig, draw};
+use tra_tasks::{OpenTask, TaskSpec};
 
 use crate::batch::Batch;
 use crate::budget;
@@ -40,7 +40,7 @@ impl RunConfig {
     /// By what a model of the run is judged.
     pub fn measure(&self) -> Measure {
         match self.task {
-            TaskConfig::Text(_) => Measure::Perplexity,
+            TaskSpec::Text(_) => Measure::Perplexity,
             _ => Measure::ExactMatch,
         }
     }
@@ -70,10 +70,10 @@ impl RunConfig {
 }
 
 /// Says why a question cannot be asked, if it cannot. Nothing is drawn or computed.
-pub fn check(decoder: &Decoder, task: &dyn Task, spec: &EvalSpec) -> Result<(), LabError> {
+pub fn check(decoder: &Decoder, task: &OpenTask, spec: &EvalSpec) -> Result<(), LabError> {
     let EvalSpec { split, lengths, sequences, .. } = spec;
-    tra_tasks::split(task, split)?;
-    tra_tasks::check_lengths(task, (lengths.from, lengths.to))?;
+    task.split(split)?;
+    task.check_lengths((lengths.from, lengths.to))?;
     budget::test(decoder.config(), task, *lengths, *sequences).check()
 }
 
@@ -81,7 +81,7 @@ pub fn check(decoder: &Decoder, task: &dyn Task, spec: &EvalSpec) -> Result<(), 
 /// batch how many sequences are done.
 pub fn evaluate(
     decoder: &Decoder,
-    task: &dyn Task,
+    task: &OpenTask,
     spec: &EvalSpec,
     interrupted: &AtomicBool,
     mut progress: impl FnMut(u64),
@@ -101,7 +101,7 @@ pub fn evaluate(
             let mut samples = Vec::new();
             let mut longest = 0;
             while next < *sequences && longest * (samples.len() + 1) <= TOKENS {
-                let sample = draw(task, split, (lengths.from, lengths.to), *seed, next)?;
+                let sample = task.draw(split, (lengths.from, lengths.to), *seed, next)?;
                 longest = longest.max(sample.tokens.len());
                 samples.push(sample);
                 next += 1;
@@ -248,10 +248,9 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::DecoderConfig;
     use tra_nn::attention::{AnyAttentionConfig, LearnedConfig, NAMES};
-    use tra_tasks::TaskConfig;
 
-    fn flipflop() -> Box<dyn Task> {
-        TaskConfig::by_name("flipflop").unwrap().build().unwrap()
+    fn flipflop() -> OpenTask {
+        TaskSpec::by_name("flipflop").unwrap().open().unwrap()
     }
 
     /// The same answers in one pass and in pieces through the cache.
@@ -259,7 +258,7 @@ mod tests {
     fn long_sequences_in_pieces_give_the_same_answers() {
         let device = Device::flex();
         let task = flipflop();
-        let samples = (0..2).map(|i| draw(task.as_ref(), "iid", (1200, 1200), 1, i).unwrap());
+        let samples = (0..2).map(|i| task.draw("iid", (1200, 1200), 1, i).unwrap());
         let batch = Batch::new(samples.collect());
         for (name, _) in NAMES {
             let attention = match AnyAttentionConfig::by_name(name).unwrap() {
@@ -286,7 +285,7 @@ mod tests {
         let ask = |length| {
             let lengths = Lengths { from: length, to: length };
             let spec = EvalSpec { split: "iid".into(), lengths, sequences: 2, seed: 1 };
-            evaluate(&decoder, flipflop().as_ref(), &spec, &AtomicBool::new(false), |_| {})
+            evaluate(&decoder, &flipflop(), &spec, &AtomicBool::new(false), |_| {})
         };
         assert!(ask(100).is_ok());
         let error = ask(102).unwrap_err().to_string();
@@ -300,7 +299,7 @@ mod tests {
         let spec = EvalSpec { split: "iid".into(), lengths, sequences: 10_000, seed: 1 };
         let interrupted = AtomicBool::new(false);
         let mut batches = 0;
-        let result = evaluate(&decoder, flipflop().as_ref(), &spec, &interrupted, |_| {
+        let result = evaluate(&decoder, &flipflop(), &spec, &interrupted, |_| {
             batches += 1;
             interrupted.store(true, Ordering::SeqCst);
         });
@@ -320,7 +319,7 @@ mod tests {
         };
         let mut seen = 0;
         let interrupted = AtomicBool::new(false);
-        let result = evaluate(&decoder, flipflop().as_ref(), &spec, &interrupted, |n| seen = n);
+        let result = evaluate(&decoder, &flipflop(), &spec, &interrupted, |n| seen = n);
         let result = result.unwrap().unwrap();
         assert_eq!((result.sequences, seen), (100, 100));
         assert!(result.exact_match < 0.1);

@@ -108,7 +108,7 @@ pub fn measure(
     observer: &mut dyn Observer,
 ) -> Result<Perplexity, LabError> {
     let corpus = Corpus::find(text, Part::Test)?;
-    let progress = &mut |done| tokenising(text, done, observer);
+    let progress = &mut |done: tra_text::Progress| tokenising(text, done.read, done.of, observer);
     let tokens = corpus.tokens(&model.tokenizer, &default_cache()?, progress)?;
     let count = tokens.len().min(limit.unwrap_or(usize::MAX));
     let name = text.display();

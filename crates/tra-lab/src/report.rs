@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use tra_nn::{Decoder, Pass, Probe};
 use tra_report::page::{HeadPicture, Picture, Report, Run, html};
-use tra_tasks::{Task, TaskConfig, draw};
+use tra_tasks::OpenTask;
 
 use crate::budget;
 use crate::config::RunConfig;
@@ -162,27 +162,21 @@ fn picture_of(
     decoder: &Decoder,
     shown: &Shown,
 ) -> Result<Option<Picture>, LabError> {
-    let task: Box<dyn Task> = match &config.task {
-        TaskConfig::Text(text) => match text.open_cached()? {
-            Some(text) => Box::new(text),
-            None => return Ok(None),
-        },
-        other => other.build()?,
-    };
-    dir.check_data_at(step, task.as_ref(), decoder)?;
-    picture(decoder, task.as_ref(), config.seed, shown).map(Some)
+    let Some(task) = config.task.open_prepared()? else { return Ok(None) };
+    dir.check_data_at(step, &task, decoder)?;
+    picture(decoder, &task, config.seed, shown).map(Some)
 }
 
 /// What every head of a model attends to in one sequence.
 fn picture(
     decoder: &Decoder,
-    task: &dyn Task,
+    task: &OpenTask,
     seed: u64,
     shown: &Shown,
 ) -> Result<Picture, LabError> {
-    let length = tra_tasks::longest_up_to(task, shown.length).unwrap_or(shown.length);
+    let length = task.longest_up_to(shown.length).unwrap_or(shown.length);
     budget::picture(decoder.config(), task.token_bounds(length)[0]).check()?;
-    let sample = draw(task, &shown.split, (length, length), seed, shown.index)?;
+    let sample = task.draw(&shown.split, (length, length), seed, shown.index)?;
     decoder.config().check_length(sample.tokens.len()).map_err(tra_nn::Error::from)?;
     let mut probe = Probe::new(decoder.layers.len(), 0.0);
     let tokens = decoder.tokens(&[&sample.tokens]).map_err(tra_nn::Error::from)?;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 use tra_disk::Lock;
-use tra_tasks::{Task, TaskConfig};
+use tra_tasks::{OpenTask, TaskSpec};
 
 use crate::batch::Source;
 use crate::checkpoints::{Checkpoint, Snapshot, TrainProgress};
@@ -33,7 +33,7 @@ use crate::trainer::Trainer;
 pub struct Session {
     run: RunDir,
     config: RunConfig,
-    task: Arc<dyn Task>,
+    task: OpenTask,
     start: Option<Checkpoint>,
     /// All it takes to make the tokenizer again, where the run learns from text.
     tokenizer: Option<Arc<str>>,
@@ -62,7 +62,7 @@ impl Session {
         path: &Path,
         lock: Lock,
         config: RunConfig,
-        task: Arc<dyn Task>,
+        task: OpenTask,
         device: &Device,
         observer: &mut dyn Observer,
     ) -> Result<Self, LabError> {
@@ -77,11 +77,11 @@ impl Session {
         path: &Path,
         lock: Lock,
         config: RunConfig,
-        task: Arc<dyn Task>,
+        task: OpenTask,
         device: &Device,
     ) -> Result<Self, LabError> {
-        config.check_runnable(task.as_ref())?;
-        let start = Checkpoint::fresh(&config, task.as_ref(), &device.clone().autodiff())?;
+        config.check_runnable(&task)?;
+        let start = Checkpoint::fresh(&config, &task, &device.clone().autodiff())?;
         let run = RunDir::create(path, &config)?;
         Ok(Self {
             run,
@@ -102,13 +102,13 @@ impl Session {
         run: RunDir,
         lock: Lock,
         config: RunConfig,
-        task: Arc<dyn Task>,
+        task: OpenTask,
         device: &Device,
         observer: &mut dyn Observer,
     ) -> Result<Self, LabError> {
         let before = run.config()?;
         check_kept(&run, &before, &config, "the run was begun with")?;
-        config.check_runnable(task.as_ref())?;
+        config.check_runnable(&task)?;
         let device = device.clone().autodiff();
         let newest = run.newest(config.optimizer(), &device, |text| observer.warn(text))?;
         let metrics = run.metrics()?;
@@ -119,12 +119,12 @@ impl Session {
                 }
                 run.check_model(start.decoder.config())?;
                 let data = start.position.data.as_deref();
-                run.check_data(task.as_ref(), &start.decoder, data)?;
+                run.check_data(&task, &start.decoder, data)?;
                 start
             }
             None => {
                 check_lost(&run, &before, &metrics)?;
-                Checkpoint::fresh(&config, task.as_ref(), &device)?
+                Checkpoint::fresh(&config, &task, &device)?
             }
         };
         let kept = run.evaluations()?;
@@ -272,7 +272,7 @@ impl Session {
             let progress = |done| {
                 observer.event(Event::Evaluating { split: split.clone(), done, of: sequences });
             };
-            let (decoder, task) = (trainer.decoder(), self.task.as_ref());
+            let (decoder, task) = (trainer.decoder(), &self.task);
             let Some(result) = evaluate(decoder, task, &spec, interrupted, progress)? else {
                 return Ok(None);
             };
@@ -291,21 +291,18 @@ impl Session {
 }
 
 /// Opens what a run learns. A text that is not tokenised yet is tokenised first.
-pub fn open_task(
-    config: &RunConfig,
-    observer: &mut dyn Observer,
-) -> Result<Arc<dyn Task>, LabError> {
-    let TaskConfig::Text(text) = &config.task else { return Ok(config.task.build()?.into()) };
-    let opened = text.open(&mut |path, done| tokenising(path, done, observer))?;
+pub fn open_task(config: &RunConfig, observer: &mut dyn Observer) -> Result<OpenTask, LabError> {
+    let opened =
+        config.task.open_with(&mut |path, read, of| tokenising(path, read, of, observer))?;
     config.check_lengths(&opened)?;
-    Ok(Arc::new(opened))
+    Ok(opened)
 }
 
 /// Tells how far the tokenising of a file has come.
-pub fn tokenising(path: &Path, done: tra_text::Progress, observer: &mut dyn Observer) {
+pub fn tokenising(path: &Path, read: u64, of: u64, observer: &mut dyn Observer) {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let what = format!("tokenising {name}");
-    observer.event(Event::Progress { what, done: done.read, of: done.of, bytes: true });
+    observer.event(Event::Progress { what, done: read, of, bytes: true });
 }
 
 /// What the evaluations of a run so far decide.
@@ -366,13 +363,14 @@ impl Checkpoint {
     /// A model that has learned nothing yet.
     pub(crate) fn fresh(
         config: &RunConfig,
-        task: &dyn Task,
+        task: &OpenTask,
         device: &Device,
     ) -> Result<Self, LabError> {
         let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
         let optimizer = Optimizer::new(&decoder, config.optimizer());
-        let position = TrainProgress { data: task.fingerprint(), ..TrainProgress::default() };
-        let tokenizer = task.tokenizer().map(Into::into);
+        let (tokenizer, data) =
+            task.text().map(|text| (text.tokenizer.into(), text.fingerprint)).unzip();
+        let position = TrainProgress { data, ..TrainProgress::default() };
         Ok(Self { decoder, optimizer, position, tokenizer, settings: None })
     }
 }
@@ -399,9 +397,9 @@ fn check_kept(
 }
 
 /// Text may have moved: whether it is the same is told by its content.
-fn same_task(before: &TaskConfig, now: &TaskConfig) -> bool {
+fn same_task(before: &TaskSpec, now: &TaskSpec) -> bool {
     match (before, now) {
-        (TaskConfig::Text(before), TaskConfig::Text(now)) => before.holdout == now.holdout,
+        (TaskSpec::Text(before), TaskSpec::Text(now)) => before.holdout == now.holdout,
         _ => before == now,
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use tra_nn::Decoder;
+use tra_tasks::OpenTask;
 
 use crate::checkpoints::TrainProgress;
 use crate::config::RunConfig;
@@ -195,12 +196,12 @@ pub struct Forecast {
 /// Takes `count` steps on a fresh model, and leaves nothing behind.
 pub fn forecast(
     config: &RunConfig,
-    task: std::sync::Arc<dyn tra_tasks::Task>,
+    task: &OpenTask,
     device: &Device,
     count: u64,
     observer: &mut dyn Observer,
 ) -> Result<Forecast, LabError> {
-    let mut trainer = Trainer::new(config, task, device)?;
+    let mut trainer = Trainer::new(config, task.clone(), device)?;
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);
     // From all over the run, as sequences may grow on the way; before them one that is not timed,

@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_nn::{Decoder, Pass};
-use tra_tasks::Task;
+use tra_tasks::OpenTask;
 
 use crate::batch::{Ahead, Batch, Source};
 use crate::checkpoints::{Checkpoint, TrainProgress};
@@ -30,8 +30,8 @@ const PARTS: usize = 4;
 ///
 /// let set = ["steps=3", "batch=2", "length=8", "model.size=tiny"].map(String::from);
 /// let config = RunConfig::read(None, Vec::new(), &set)?;
-/// let task = config.task.build()?;
-/// let mut trainer = Trainer::new(&config, task.into(), &Device::flex())?;
+/// let task = config.task.open()?;
+/// let mut trainer = Trainer::new(&config, task, &Device::flex())?;
 /// while let Some(step) = trainer.step()? {
 ///     assert!(step.record.loss.is_finite());
 /// }
@@ -100,13 +100,9 @@ pub struct Step {
 
 impl Trainer {
     /// Prepares a model that has learned nothing yet. Its batches are drawn when a step needs them.
-    pub fn new(
-        config: &RunConfig,
-        task: std::sync::Arc<dyn Task>,
-        device: &Device,
-    ) -> Result<Self, LabError> {
-        config.check_runnable(task.as_ref())?;
-        let start = Checkpoint::fresh(config, task.as_ref(), &device.clone().autodiff())?;
+    pub fn new(config: &RunConfig, task: OpenTask, device: &Device) -> Result<Self, LabError> {
+        config.check_runnable(&task)?;
+        let start = Checkpoint::fresh(config, &task, &device.clone().autodiff())?;
         let source = Box::new(Source { task, config: config.clone() });
         Ok(Self::with_data(start, config.into(), Data::Drawn(source)))
     }

@@ -42,7 +42,7 @@ fn losses(metrics: &[Metric]) -> Vec<f64> {
 fn a_run_of_0_1_0_evaluates_as_recorded() {
     let run = RunDir::open(&fixture("run-0.1.0")).unwrap();
     let config = run.config().unwrap();
-    let task = config.task.build().unwrap();
+    let task = config.task.open().unwrap();
     let (step, decoder) = run.newest_model(&Device::flex(), |text| panic!("{text}")).unwrap();
     assert_eq!(step, 6);
     let recorded = run.evaluations().unwrap().at(6);
@@ -51,7 +51,7 @@ fn a_run_of_0_1_0_evaluates_as_recorded() {
         let lengths = config.split_lengths(&expected.split).unwrap();
         let split = expected.split.clone();
         let spec = EvalSpec { split, lengths, sequences: 8, seed: config.seed };
-        let result = evaluate(&decoder, task.as_ref(), &spec, &AtomicBool::new(false), |_| {});
+        let result = evaluate(&decoder, &task, &spec, &AtomicBool::new(false), |_| {});
         let result = result.unwrap().unwrap();
         assert_eq!(result.exact_match, expected.exact_match);
         assert!((result.loss - expected.loss).abs() < 1e-5, "{result:?}");

@@ -100,8 +100,7 @@ impl Task for Addition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     /// Decides each digit on its own: a carry comes in if the nearest lower pair that does not add
     /// up to 9 adds up to more.

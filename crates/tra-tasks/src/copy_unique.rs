@@ -82,8 +82,7 @@ impl Task for CopyUnique {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     /// Finds the place by content: the symbol after the one answered last.
     fn solve(prefix: &[u32]) -> Option<u32> {

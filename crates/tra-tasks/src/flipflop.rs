@@ -142,7 +142,8 @@ pub fn after_reads(tokens: &[u32]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TaskError, draw};
+    use crate::TaskError;
+    use crate::tests::draw;
 
     fn samples(task: &FlipFlop, split: &str, length: usize, count: u64) -> Vec<Sample> {
         (0..count).map(|i| draw(task, split, (length, length), 1, i).unwrap()).collect()

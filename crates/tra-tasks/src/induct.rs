@@ -84,8 +84,7 @@ impl Task for Induct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     fn solve(prefix: &[u32]) -> Option<u32> {
         let [1, string @ .., 2, cue] = prefix else { return None };

@@ -1,9 +1,10 @@
 //! Length-generalisation tasks, and text, as sequences of integers.
 //!
-//! A [`Task`] turns a length and a stream of random numbers into a [`Sample`]: tokens, and which of
-//! them are answers to be predicted from the tokens before. Nothing here knows of tensors.
+//! A [`TaskSpec`] is the settings of a task, as they stand in a config file. Opening it returns an
+//! [`OpenTask`], from which [`Sample`]s are drawn: tokens, and which of them are answers to be
+//! predicted from the tokens before. Nothing here knows of tensors.
 //!
-//! Every draw is a function of (seed, split, index) alone: see [`draw`]. Adding a task is one new
+//! Every draw is a function of (seed, split, index) alone: see [`OpenTask::draw`]. Adding a task is one new
 //! file beside [`flipflop`] and one line in `registry.rs`.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -15,6 +16,7 @@ pub mod flipflop;
 pub mod induct;
 pub mod instruct;
 pub mod needle;
+mod open;
 pub mod parity;
 pub mod recall;
 mod registry;
@@ -26,7 +28,8 @@ mod transcription;
 
 use tra_random::Stream;
 
-pub use registry::{NAMES, TaskConfig};
+pub use open::{LAST_INDEX, OpenTask};
+pub use registry::{NAMES, TaskSpec};
 
 /// Token 0 of every task: padding, never part of a sample.
 pub const PAD: u32 = 0;
@@ -111,15 +114,23 @@ pub trait Task: Send + Sync {
         Measure::ExactMatch
     }
 
-    /// Where tokens come from text: all it takes to make the tokenizer again, for the checkpoint.
-    fn tokenizer(&self) -> Option<&str> {
+    /// Describes the text that samples come from, where they come from one.
+    fn text(&self) -> Option<TextInfo<'_>> {
         None
     }
+}
 
-    /// Where samples come from files: another content has another fingerprint.
-    fn fingerprint(&self) -> Option<String> {
-        None
-    }
+/// The text behind a task whose samples are read from files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextInfo<'a> {
+    /// Everything it takes to make the tokenizer again, for the checkpoint.
+    pub tokenizer: &'a str,
+    /// Identifies the tokens: another text or another tokenizer has another fingerprint.
+    pub fingerprint: String,
+    /// Number of tokens to train on.
+    pub train_tokens: usize,
+    /// Number of tokens that are held out.
+    pub valid_tokens: usize,
 }
 
 /// What a task cannot do.
@@ -199,111 +210,6 @@ impl std::fmt::Display for TaskError {
 
 impl std::error::Error for TaskError {}
 
-/// The split of that name.
-pub fn split(task: &dyn Task, name: &str) -> Result<&'static Split, TaskError> {
-    find_split(task.name(), task.splits(), name)
-}
-
-pub(crate) fn find_split(
-    task: &'static str,
-    splits: &'static [Split],
-    name: &str,
-) -> Result<&'static Split, TaskError> {
-    splits.iter().find(|split| split.name == name).ok_or_else(|| TaskError::UnknownSplit {
-        task,
-        split: name.into(),
-        known: splits.iter().map(|split| split.name).collect(),
-    })
-}
-
-/// Sample number `index` of a split, of a length in `lengths` (both ends included; drawn evenly).
-///
-/// The stream of a sample is keyed by `index * 64 + number of the split`, and forking is one-to-one
-/// in that key: under one seed no two samples share a stream, so a test sample is never a training
-/// draw.
-pub fn draw(
-    task: &dyn Task,
-    split_name: &str,
-    (from, to): (usize, usize),
-    seed: u64,
-    index: u64,
-) -> Result<Sample, TaskError> {
-    let split = split(task, split_name)?;
-    if index > LAST_INDEX {
-        return Err(TaskError::Index(index));
-    }
-    let number = task.splits().iter().position(|s| s == split).unwrap_or(0) as u64;
-    let stream = Stream::new(seed).fork_name(task.name()).fork(index * SPLITS + number);
-    let length = draw_length(task, (from, to), stream.fork(0))?;
-    let sample = task.sample(split, length, stream.fork(1));
-    debug_assert_eq!(sample.tokens.len(), sample.scored.len());
-    Ok(sample)
-}
-
-/// More splits than any task has.
-const SPLITS: u64 = 64;
-
-/// The number of the last sequence of a split: beyond it two would share a stream.
-pub const LAST_INDEX: u64 = u64::MAX / SPLITS - 1;
-
-/// A length in `from..=to`, drawn evenly among those that the task has sequences of (flip-flop's are even).
-pub fn draw_length(
-    task: &dyn Task,
-    (from, to): (usize, usize),
-    stream: Stream,
-) -> Result<usize, TaskError> {
-    check_lengths(task, (from, to))?;
-    if from == to {
-        return Ok(from);
-    }
-    let step = task.length_step().max(1);
-    // Counted, not listed: a range may be long, and every draw comes by here.
-    let first = from.div_ceil(step);
-    let count = ((to / step - first) as u64).saturating_add(1);
-    Ok((first + stream.below(0, count) as usize) * step)
-}
-
-/// Says why sequences cannot be drawn from a range of lengths, both ends included, if they cannot.
-///
-/// Both ends have to be lengths of the task, so that a range means what it says: `0..50` does not quietly
-/// begin at 1, nor does `1..500` end at the number of symbols. An end between two lengths is fine: flip-flop's are
-/// even, and `5..51` draws from 6 to 50.
-pub fn check_lengths(task: &dyn Task, (from, to): (usize, usize)) -> Result<(), TaskError> {
-    let name = task.name();
-    if from == to {
-        let wrong = |reason| TaskError::Length { task: name, length: from, reason };
-        return task.check_length(from).map_err(wrong);
-    }
-    let wrong = |length, reason| TaskError::Range { task: name, range: (from, to), length, reason };
-    let step = task.length_step().max(1);
-    let least = task.least_length();
-    if from < least {
-        let reason = task.check_length(from).err();
-        return Err(wrong(from, reason.unwrap_or_else(|| format!("lengths start at {least}"))));
-    }
-    let last = to - to % step;
-    if last < from {
-        return Err(wrong(from, format!("lengths are multiples of {step}")));
-    }
-    task.check_length(last).map_err(|reason| wrong(to, reason))
-}
-
-/// The longest length up to `length` that a task has sequences of, if there is any.
-pub fn longest_up_to(task: &dyn Task, length: usize) -> Option<usize> {
-    let step = task.length_step().max(1);
-    let has = |number: usize| task.check_length(number * step).is_ok();
-    let (mut low, mut high) = (task.least_length().div_ceil(step), length / step);
-    if low > high || !has(low) {
-        return None;
-    }
-    // `low` has sequences, and nothing beyond `high` is asked for.
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if has(middle) { low = middle } else { high = middle - 1 }
-    }
-    Some(low * step)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -311,21 +217,42 @@ mod tests {
     use super::*;
 
     /// The first samples of a split at one length.
-    pub(crate) fn samples(task: &dyn Task, split: &str, length: usize, count: u64) -> Vec<Sample> {
-        (0..count).map(|i| draw(task, split, (length, length), 1, i).unwrap()).collect()
+    pub(crate) fn samples(
+        task: &(impl Task + Clone + 'static),
+        split: &str,
+        length: usize,
+        count: u64,
+    ) -> Vec<Sample> {
+        samples_of(&OpenTask::new(task.clone()), split, length, count)
+    }
+
+    fn samples_of(task: &OpenTask, split: &str, length: usize, count: u64) -> Vec<Sample> {
+        (0..count).map(|i| task.draw(split, (length, length), 1, i).unwrap()).collect()
+    }
+
+    /// Draws one sample of a task.
+    pub(crate) fn draw(
+        task: &(impl Task + Clone + 'static),
+        split: &str,
+        lengths: (usize, usize),
+        seed: u64,
+        index: u64,
+    ) -> Result<Sample, TaskError> {
+        OpenTask::new(task.clone()).draw(split, lengths, seed, index)
     }
 
     /// Compares every token of `count` samples a split with a solver that sees the tokens before it
     /// and says what follows, or that nothing is asked there.
     pub(crate) fn check_answers(
-        task: &dyn Task,
+        task: &(impl Task + Clone + 'static),
         count: u64,
         solve: impl Fn(&[u32]) -> Option<u32>,
     ) {
+        let task = OpenTask::new(task.clone());
         for split in task.splits() {
             for index in 0..count {
                 let Sample { tokens, scored } =
-                    draw(task, split.name, (split.from, split.to), 3, index).unwrap();
+                    task.draw(split.name, (split.from, split.to), 3, index).unwrap();
                 assert_eq!(scored.last(), Some(&true));
                 for at in 0..tokens.len() {
                     let expected = scored[at].then_some(tokens[at]);
@@ -335,8 +262,8 @@ mod tests {
         }
     }
 
-    fn all_tasks() -> impl Iterator<Item = Box<dyn Task>> {
-        NAMES.iter().map(|name| TaskConfig::by_name(name).unwrap().build().unwrap())
+    fn all_tasks() -> impl Iterator<Item = OpenTask> {
+        NAMES.iter().map(|name| TaskSpec::by_name(name).unwrap().open().unwrap())
     }
 
     #[test]
@@ -344,12 +271,12 @@ mod tests {
         for (task, name) in all_tasks().zip(NAMES) {
             assert_eq!(task.name(), *name);
             assert_eq!(task.splits()[0].name, "train");
-            assert!(task.splits().len() <= SPLITS as usize, "draw numbers splits below it");
+            assert!(task.splits().len() <= open::SPLITS as usize, "draw numbers splits below it");
             let names: HashSet<_> = (1..task.vocab() as u32).map(|t| task.token_name(t)).collect();
             assert_eq!(names.len(), task.vocab() - 1, "{name}: two tokens read the same");
             for split in task.splits() {
                 for index in [0, 1, 2, 77, 1_000_000] {
-                    let one = || draw(&*task, split.name, (split.from, split.to), 5, index);
+                    let one = || task.draw(split.name, (split.from, split.to), 5, index);
                     let sample = one().unwrap();
                     assert_eq!(Ok(&sample), one().as_ref());
                     assert_eq!(sample.tokens.len(), sample.scored.len());
@@ -367,7 +294,7 @@ mod tests {
     fn no_test_sample_is_a_training_sample() {
         for task in all_tasks() {
             let drawn = |split: &Split| {
-                let samples = samples(&*task, split.name, 128, 500);
+                let samples = samples_of(&task, split.name, 128, 500);
                 samples.into_iter().map(|sample| sample.tokens).collect::<HashSet<_>>()
             };
             let train = drawn(&task.splits()[0]);
@@ -381,7 +308,7 @@ mod tests {
     #[test]
     fn seeds_give_different_samples() {
         for task in all_tasks() {
-            let one = |seed| draw(&*task, "train", (64, 64), seed, 0).unwrap();
+            let one = |seed| task.draw("train", (64, 64), seed, 0).unwrap();
             assert_ne!(one(0), one(1), "{}", task.name());
         }
     }
@@ -389,13 +316,13 @@ mod tests {
     #[test]
     fn token_bounds_hold_and_the_shortest_length_is_the_shortest() {
         for task in all_tasks() {
-            let (least, step) = (task.least_length(), task.length_step());
+            let (least, step) = (task.0.least_length(), task.0.length_step());
             assert!(task.check_length(least).is_ok(), "{}", task.name());
             assert!((0..least).all(|length| task.check_length(length).is_err()));
             for length in [least, least + step, 10, 40, 128] {
                 let [fewest, most] = task.token_bounds(length);
                 for split in task.splits() {
-                    for sample in samples(&*task, split.name, length, 40) {
+                    for sample in samples_of(&task, split.name, length, 40) {
                         let tokens = sample.tokens.len() as u64;
                         assert!((fewest..=most).contains(&tokens), "{} {length}", task.name());
                     }
@@ -409,13 +336,14 @@ mod tests {
 
     #[test]
     fn a_range_begins_and_ends_at_lengths_there_are() {
-        let flipflop = flipflop::FlipFlop::default();
-        let unique = copy_unique::CopyUnique { alphabet: 26 };
-        let copy = copy::Copy::default();
-        let (instruct, recall) = (instruct::Instruct::default(), recall::Recall::default());
+        let flipflop = OpenTask::new(flipflop::FlipFlop::default());
+        let unique = OpenTask::new(copy_unique::CopyUnique { alphabet: 26 });
+        let copy = OpenTask::new(copy::Copy::default());
+        let instruct = OpenTask::new(instruct::Instruct::default());
+        let recall = OpenTask::new(recall::Recall::default());
         let huge = 1_000_000_000_000;
         for (task, range, part) in [
-            (&flipflop as &dyn Task, (0, 5), "length 0, where 0..5 begins: lengths are even"),
+            (&flipflop, (0, 5), "length 0, where 0..5 begins: lengths are even"),
             (&flipflop, (2, 50), "at least 4"),
             (&flipflop, (3, 50), "at least 4"),
             (&flipflop, (5, 5), "even"),
@@ -426,20 +354,20 @@ mod tests {
             (&unique, (30, 40), "only 26"),
             (&recall, (0, 9), "at least 1"),
         ] {
-            let error = draw(task, "train", range, 1, 0).unwrap_err().to_string();
+            let error = task.draw("train", range, 1, 0).unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{range:?}: {error}");
-            assert_eq!(check_lengths(task, range).unwrap_err().to_string(), error);
+            assert_eq!(task.check_lengths(range).unwrap_err().to_string(), error);
         }
         for (task, range) in [
-            (&flipflop as &dyn Task, (4, 5)),
+            (&flipflop, (4, 5)),
             (&flipflop, (5, 51)),
             (&flipflop, (4, usize::MAX)),
             (&copy, (1, huge)),
             (&instruct, (0, 50)),
             (&unique, (1, 26)),
         ] {
-            assert_eq!(check_lengths(task, range), Ok(()));
-            let lengths = (0..50).map(|i| draw_length(task, range, Stream::new(i)).unwrap());
+            assert_eq!(task.check_lengths(range), Ok(()));
+            let lengths = (0..50).map(|i| task.draw_length(range, Stream::new(i)).unwrap());
             assert!(lengths.clone().all(|length| {
                 (range.0..=range.1).contains(&length) && task.check_length(length).is_ok()
             }));
@@ -449,10 +377,10 @@ mod tests {
 
     #[test]
     fn the_longest_length_there_is_is_found_at_once() {
-        let flipflop = flipflop::FlipFlop::default();
-        let unique = copy_unique::CopyUnique { alphabet: 26 };
+        let flipflop = OpenTask::new(flipflop::FlipFlop::default());
+        let unique = OpenTask::new(copy_unique::CopyUnique { alphabet: 26 });
         for (task, length, found) in [
-            (&flipflop as &dyn Task, 48, Some(48)),
+            (&flipflop, 48, Some(48)),
             (&flipflop, 49, Some(48)),
             (&flipflop, 3, None),
             (&flipflop, usize::MAX, Some(usize::MAX - 1)),
@@ -462,28 +390,27 @@ mod tests {
             (&unique, 0, None),
             (&unique, usize::MAX, Some(26)),
         ] {
-            assert_eq!(longest_up_to(task, length), found, "{} {length}", task.name());
+            assert_eq!(task.longest_up_to(length), found, "{} {length}", task.name());
         }
     }
 
     #[test]
     fn sequences_are_numbered_as_far_as_they_differ() {
-        let copy = copy::Copy::default();
-        assert!(draw(&copy, "train", (9, 9), 1, LAST_INDEX).is_ok());
-        let error = draw(&copy, "train", (9, 9), 1, u64::MAX).unwrap_err().to_string();
+        let copy = OpenTask::new(copy::Copy::default());
+        assert!(copy.draw("train", (9, 9), 1, LAST_INDEX).is_ok());
+        let error = copy.draw("train", (9, 9), 1, u64::MAX).unwrap_err().to_string();
         assert!(error.contains(&u64::MAX.to_string()), "{error}");
     }
 
     /// Every published result depends on these draws: they may never change.
     #[test]
     fn draws_are_pinned() {
-        let tokens =
-            |task: &dyn Task, (from, to)| draw(task, "train", (from, to), 1, 0).unwrap().tokens;
+        let tokens = |task: &OpenTask, lengths| task.draw("train", lengths, 1, 0).unwrap().tokens;
         let found: Vec<_> = all_tasks()
             .map(|task| {
                 let train = task.splits()[0];
-                let drawn = tokens(&*task, (train.from, train.to)).len();
-                (task.name(), drawn, tokens(&*task, (6, 6)))
+                let drawn = tokens(&task, (train.from, train.to)).len();
+                (task.name(), drawn, tokens(&task, (6, 6)))
             })
             .collect();
         let pinned = PINNED.map(|(name, drawn, tokens)| (name, drawn, tokens.to_vec()));

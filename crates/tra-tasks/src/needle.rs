@@ -96,8 +96,7 @@ impl Task for Needle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     fn solve(prefix: &[u32]) -> Option<u32> {
         let [1, hay @ .., 2, 4] = prefix else { return None };

@@ -73,8 +73,7 @@ impl Task for Parity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     fn solve(prefix: &[u32]) -> Option<u32> {
         let [1, bits @ .., 2] = prefix else { return None };

@@ -1,5 +1,7 @@
 //! The list of tasks. Adding one is one new file beside this and one line below.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::addition::Addition;
@@ -14,7 +16,7 @@ use crate::recall::Recall;
 use crate::reverse::Reverse;
 use crate::sort::Sort;
 use crate::text::Text;
-use crate::{Measure, Split, Task, TaskError};
+use crate::{Measure, OpenTask, Split, Task, TaskError};
 
 /// One line a task: the name users type and its settings, which are the task itself.
 macro_rules! tasks {
@@ -22,17 +24,17 @@ macro_rules! tasks {
         /// Names of all tasks whose samples are drawn. `text` is read from files.
         pub const NAMES: &[&str] = &[$($name),*];
 
-        /// Any task with its settings, under its name.
+        /// The settings of any task, under its name. [`open`](Self::open) makes it ready to be drawn from.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "name")]
-        pub enum TaskConfig {
+        pub enum TaskSpec {
             $(#[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $task($task),)*
             /// `text`
             #[serde(rename = "text")]
             Text(Text),
         }
 
-        impl TaskConfig {
+        impl TaskSpec {
             /// The task of that name with its default settings.
             pub fn by_name(name: &str) -> Result<Self, TaskError> {
                 match name {
@@ -91,19 +93,36 @@ macro_rules! tasks {
                 }
             }
 
-            /// The task, if its settings make sense. Text is opened, and tokenised if need be.
-            pub fn build(&self) -> Result<Box<dyn Task>, TaskError> {
+            /// Opens the task. A text is tokenised if need be; `progress` is told which file or
+            /// folder is read, how many of its bytes are read and how many it has.
+            pub fn open_with(
+                &self,
+                progress: &mut dyn FnMut(&Path, u64, u64),
+            ) -> Result<OpenTask, TaskError> {
                 self.validate()?;
                 match self {
-                    $(Self::$task(task) => Ok(Box::new(task.clone())),)*
-                    Self::Text(text) => Ok(Box::new(text.open(&mut |_, _| {})?)),
+                    $(Self::$task(task) => Ok(OpenTask::new(task.clone())),)*
+                    Self::Text(text) => text.open(progress).map(OpenTask::new),
+                }
+            }
+
+            /// Opens the task, or returns `None` where a text would have to be tokenised first.
+            pub fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
+                match self {
+                    Self::Text(text) => Ok(text.open_cached()?.map(OpenTask::new)),
+                    _ => self.open().map(Some),
                 }
             }
         }
     };
 }
 
-impl TaskConfig {
+impl TaskSpec {
+    /// Opens the task. A text is tokenised if need be.
+    pub fn open(&self) -> Result<OpenTask, TaskError> {
+        self.open_with(&mut |_, _, _| {})
+    }
+
     /// By what a model of it is judged.
     pub fn measure(&self) -> Measure {
         match self {
@@ -114,7 +133,7 @@ impl TaskConfig {
 
     /// The split of that name.
     pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
-        crate::find_split(self.name(), self.splits(), name)
+        crate::open::find_split(self.name(), self.splits(), name)
     }
 }
 
@@ -137,25 +156,25 @@ mod tests {
     use super::*;
     use serde::de::value::{Error, MapDeserializer};
 
-    fn read(fields: &[(&'static str, &'static str)]) -> Result<TaskConfig, Error> {
-        TaskConfig::deserialize(MapDeserializer::new(fields.iter().copied()))
+    fn read(fields: &[(&'static str, &'static str)]) -> Result<TaskSpec, Error> {
+        TaskSpec::deserialize(MapDeserializer::new(fields.iter().copied()))
     }
 
     #[test]
     fn a_name_is_a_config_and_unknown_settings_are_refused() {
         for name in NAMES {
-            assert_eq!(read(&[("name", name)]).unwrap(), TaskConfig::by_name(name).unwrap());
+            assert_eq!(read(&[("name", name)]).unwrap(), TaskSpec::by_name(name).unwrap());
             let text = read(&[("name", name), ("alphabett", "3")]).unwrap_err().to_string();
             assert!(text.contains("alphabett"), "{name}: {text}");
         }
         assert!(read(&[("name", "cpoy")]).is_err());
-        let text = TaskConfig::by_name("cpoy").unwrap_err().to_string();
+        let text = TaskSpec::by_name("cpoy").unwrap_err().to_string();
         assert!(text.contains("copy, copy-unique"), "{text}");
     }
 
     #[test]
-    fn bad_settings_are_refused_when_built() {
-        let Err(error) = TaskConfig::Copy(Copy { alphabet: 1 }).build() else { panic!("built") };
+    fn bad_settings_are_refused_when_opened() {
+        let error = TaskSpec::Copy(Copy { alphabet: 1 }).open().unwrap_err();
         assert!(error.to_string().starts_with("copy: alphabet"), "{error}");
     }
 }

@@ -14,8 +14,7 @@ crate::transcription::transcription!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     fn solve(prefix: &[u32]) -> Option<u32> {
         let sep = prefix.iter().position(|t| *t == 2)?;

@@ -19,8 +19,7 @@ crate::transcription::transcription!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
-    use crate::tests::{check_answers, samples};
+    use crate::tests::{check_answers, draw, samples};
 
     /// Selects: the least symbol that was given more often than it was answered.
     fn solve(prefix: &[u32]) -> Option<u32> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 use tra_text::{Corpus, Part, Progress, TextError, Tokenizer, Tokens, default_cache};
 
-use crate::{Measure, Sample, Split, Task, TaskError};
+use crate::{Measure, Sample, Split, Task, TaskError, TextInfo};
 
 /// Which text, and how it is tokenised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,19 +60,22 @@ impl Text {
         Ok(())
     }
 
-    /// Opens the text, tokenising what has not been yet; `progress` hears of which file or folder
-    /// and how far.
-    pub fn open(&self, progress: &mut dyn FnMut(&Path, Progress)) -> Result<OpenText, TaskError> {
+    /// Opens the text and tokenises what has not been tokenised yet.
+    pub(crate) fn open(
+        &self,
+        progress: &mut dyn FnMut(&Path, u64, u64),
+    ) -> Result<OpenText, TaskError> {
         let cache = default_cache()?;
         let opened = self.open_with(&mut |tokenizer, path, part| {
             let corpus = Corpus::find(path, part)?;
-            Ok(Some(corpus.tokens(tokenizer, &cache, &mut |done| progress(path, done))?))
+            let mut told = |Progress { read, of }| progress(path, read, of);
+            Ok(Some(corpus.tokens(tokenizer, &cache, &mut told)?))
         })?;
         opened.ok_or_else(|| TaskError::Text(format!("{}: there are no tokens", self.text)))
     }
 
     /// Opens the text if it is tokenised already.
-    pub fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
+    pub(crate) fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
         let cache = default_cache()?;
         self.open_with(&mut |tokenizer, path, part| {
             Corpus::find(path, part)?.cached(tokenizer, &cache)
@@ -111,7 +114,7 @@ fn has_valid(folder: &Path) -> bool {
 
 /// A text ready to be sampled from.
 #[derive(Debug)]
-pub struct OpenText {
+pub(crate) struct OpenText {
     tokenizer: Tokenizer,
     train: Tokens,
     valid: Option<Tokens>,
@@ -120,21 +123,6 @@ pub struct OpenText {
 }
 
 impl OpenText {
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    /// How many tokens are learned from.
-    pub fn train_tokens(&self) -> usize {
-        self.ranges[0].len()
-    }
-
-    /// How many tokens are held out.
-    pub fn valid_tokens(&self) -> usize {
-        self.ranges[1].len()
-    }
-
     fn part(&self, split: &Split) -> (&Tokens, Range<usize>) {
         let held_out = split.name != SPLITS[0].name;
         let tokens = self.valid.as_ref().filter(|_| held_out).unwrap_or(&self.train);
@@ -199,13 +187,14 @@ impl Task for OpenText {
         Measure::Perplexity
     }
 
-    fn tokenizer(&self) -> Option<&str> {
-        Some(self.tokenizer.record())
-    }
-
-    fn fingerprint(&self) -> Option<String> {
+    fn text(&self) -> Option<TextInfo<'_>> {
         let valid = self.valid.as_ref().map_or("", Tokens::key);
-        Some(format!("{}{valid}", self.train.key()))
+        Some(TextInfo {
+            tokenizer: self.tokenizer.record(),
+            fingerprint: format!("{}{valid}", self.train.key()),
+            train_tokens: self.ranges[0].len(),
+            valid_tokens: self.ranges[1].len(),
+        })
     }
 }
 
@@ -215,10 +204,15 @@ pub const ABOUT: &str = "say the next token of a text (--text FILE)";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
+    use crate::{OpenTask, TaskSpec};
 
-    fn open(text: &Text) -> Result<OpenText, String> {
-        text.open(&mut |_, _| {}).map_err(|e| e.to_string())
+    fn open(text: &Text) -> Result<OpenTask, String> {
+        TaskSpec::Text(text.clone()).open().map_err(|e| e.to_string())
+    }
+
+    fn sizes(task: &OpenTask) -> (usize, usize) {
+        let text = task.text().unwrap();
+        (text.train_tokens, text.valid_tokens)
     }
 
     fn bytes(path: &Path) -> Text {
@@ -236,21 +230,21 @@ mod tests {
         let path = folder.path().join("a.txt");
         std::fs::write(&path, digits(95) + "abcde").unwrap();
         let text = open(&bytes(&path)).unwrap();
-        assert_eq!((text.train_tokens(), text.valid_tokens()), (95, 5));
+        assert_eq!(sizes(&text), (95, 5));
         let mut firsts = std::collections::HashSet::new();
         for index in 0..2000 {
-            let sample = draw(&text, "train", (4, 4), 1, index).unwrap();
+            let sample = text.draw("train", (4, 4), 1, index).unwrap();
             assert_eq!(sample.tokens.len(), 5);
             assert!(!sample.scored[0] && sample.scored[1..].iter().all(|s| *s));
             firsts.insert(sample.tokens.iter().map(|t| *t as u8 as char).collect::<String>());
-            let held = draw(&text, "valid", (2, 2), 1, index).unwrap();
+            let held = text.draw("valid", (2, 2), 1, index).unwrap();
             assert!(held.tokens.iter().all(|t| (97..102).contains(t)), "{held:?}");
         }
         let all = digits(95);
         let every = (0..=90).map(|at| all[at..at + 5].to_string()).collect();
         assert_eq!(firsts, every, "nothing but what stands there, and all of it");
         assert!(text.check_length(4).is_ok());
-        assert!(text.check_length(5).unwrap_err().contains("held-out text has 5"));
+        assert!(text.check_length(5).unwrap_err().to_string().contains("held-out text has 5"));
         assert!(text.check_length(0).is_err());
     }
 
@@ -261,12 +255,13 @@ mod tests {
         std::fs::write(at("x.train.tokens"), digits(50)).unwrap();
         std::fs::write(at("x.valid.tokens"), "abcdefgh").unwrap();
         let text = open(&bytes(folder.path())).unwrap();
-        assert_eq!((text.train_tokens(), text.valid_tokens()), (50, 8));
+        assert_eq!(sizes(&text), (50, 8));
         std::fs::write(at("other"), "xyz").unwrap();
         let other = at("other").to_str().unwrap().to_string();
         let given = Text { valid: Some(other), ..bytes(&at("x.train.tokens")) };
-        assert_eq!(open(&given).unwrap().valid_tokens(), 3);
-        assert_ne!(open(&given).unwrap().fingerprint(), text.fingerprint());
+        assert_eq!(sizes(&open(&given).unwrap()).1, 3);
+        let fingerprint = |task: &OpenTask| task.text().unwrap().fingerprint;
+        assert_ne!(fingerprint(&open(&given).unwrap()), fingerprint(&text));
     }
 
     #[test]

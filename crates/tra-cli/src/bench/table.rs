@@ -15,8 +15,7 @@ pub fn text(all: &[(Group, Vec<Participant>)], size: &str, peak: f64) -> String 
             _ => "",
         };
         text += &format!("\n{}, {size}, {batch} x {length}{gate}\n", name.text());
-        let header =
-            ["  attention", "by", "seconds", "tokens/s", "of peak", "memory", "time"];
+        let header = ["  attention", "by", "seconds", "tokens/s", "of peak", "memory", "time"];
         let mut table = TextTable::new(2, header);
         let first = participants.first().map_or(f64::NAN, Participant::median);
         for p in participants {

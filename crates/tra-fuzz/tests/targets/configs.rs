@@ -177,13 +177,16 @@ fn sweep() {
 
 #[test]
 fn experiment() {
-    let corpus = files("configs/reproduce");
+    let corpus = files("crates/tra-lab/experiments");
     let target = Target { name: "experiment", file: "experiment.toml", corpus, words: WORDS };
     fuzz(&target, |path| {
         let Ok(file) = fs::read_to_string(path) else { return Ok(()) };
-        let experiment = text(Experiment::parse(&file, path))?;
+        let grid = match text(Experiment::parse(&file, path))? {
+            Experiment::Tasks(grid) | Experiment::Text(grid) => grid,
+            Experiment::Timing(_) => return Ok(()),
+        };
         for size in [Scale::Quick, Scale::Paper] {
-            text(experiment.trials(size, &Selection::default(), Path::new("out")))?;
+            text(grid.trials(size, &Selection::default(), Path::new("out")))?;
         }
         Ok(())
     });

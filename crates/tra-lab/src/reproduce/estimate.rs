@@ -1,12 +1,11 @@
 //! How long an experiment will take, by trying it: a few steps and passes of every model.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::Device;
 use tra_nn::Pass;
-use tra_tasks::{Task, draw};
+use tra_tasks::OpenTask;
 
 use super::Trial;
 use crate::batch::Batch;
@@ -56,7 +55,7 @@ struct Speed {
 }
 
 /// Steps of a run that are not taken, and tests of it that are not made.
-fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
+fn left<'a>(trial: &'a Trial, task: &OpenTask) -> Result<(u64, Vec<&'a EvalSpec>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
     let state = |run: &RunDir| -> Result<_, LabError> {
@@ -73,14 +72,14 @@ fn left(trial: &Trial) -> Result<(u64, Vec<&EvalSpec>), LabError> {
             (steps, known) = (0, evaluation);
         }
     }
-    Ok((steps, trial.left(&known)?))
+    Ok((steps, trial.left(task, &known)?))
 }
 
 /// How many runs have something left to do.
 pub(super) fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     let mut count = 0;
     for trial in trials {
-        let (steps, tests) = left(trial)?;
+        let (steps, tests) = left(trial, &trial.cell.config.task.open()?)?;
         count += usize::from(steps > 0 || !tests.is_empty());
     }
     Ok(count)
@@ -92,23 +91,23 @@ pub fn estimate(trials: &[Trial], device: &Device) -> Result<Estimate, LabError>
     let mut estimate = Estimate::default();
     for trial in trials {
         let config = &trial.cell.config;
-        let (steps, tests) = left(trial)?;
+        let task = config.task.open()?;
+        let (steps, tests) = left(trial, &task)?;
         if steps == 0 && tests.is_empty() {
             continue;
         }
         let key = (trial.task.as_str(), trial.model.as_str());
         let speed = match speeds.get(&key) {
             Some(speed) => *speed,
-            None => *speeds.entry(key).or_insert(measure(trial, device)?),
+            None => *speeds.entry(key).or_insert(measure(trial, &task, device)?),
         };
         estimate.runs += usize::from(steps > 0);
         estimate.tests += tests.len();
         let mut testing = 0.0;
-        let task = config.task.build()?;
         for spec in tests {
             let middle = (spec.lengths.from + spec.lengths.to) / 2;
             let middle = if task.check_length(middle).is_ok() { middle } else { spec.lengths.to };
-            let sample = draw(task.as_ref(), &spec.split, (middle, middle), spec.seed, 0)?;
+            let sample = task.draw(&spec.split, (middle, middle), spec.seed, 0)?;
             let tokens = sample.tokens.len() as f64;
             let pass = tokens * speed.token + tokens * tokens * speed.pair;
             testing += spec.sequences as f64 * pass;
@@ -118,10 +117,9 @@ pub fn estimate(trials: &[Trial], device: &Device) -> Result<Estimate, LabError>
     Ok(estimate)
 }
 
-fn measure(trial: &Trial, device: &Device) -> Result<Speed, LabError> {
+fn measure(trial: &Trial, task: &OpenTask, device: &Device) -> Result<Speed, LabError> {
     let config = &trial.cell.config;
-    let task: Arc<dyn Task> = config.task.build()?.into();
-    let step = forecast(config, task.clone(), device, 3, &mut Silent)?.seconds_a_step;
+    let step = forecast(config, task, device, 3, &mut Silent)?.seconds_a_step;
     let decoder = config.decoder(task.vocab())?.init_seeded(config.seed, device)?;
     let mut seconds = [0.0; 2];
     for (seconds, length) in seconds.iter_mut().zip(TRIED) {

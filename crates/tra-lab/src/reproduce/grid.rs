@@ -6,7 +6,6 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::{Table, Value};
 use tra_random::Stream;
-use tra_tasks::draw_length;
 
 use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
@@ -305,14 +304,17 @@ impl Grid {
 
 /// Says which test cannot be made, if there is one: now, and not after the training.
 fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
+    if tests.is_empty() {
+        return Ok(());
+    }
+    let task = config.task.open()?;
     for EvalSpec { split, lengths, sequences, seed } in tests {
-        config.task.split(split)?;
+        task.split(split)?;
         if *sequences == 0 {
             return Err(LabError::Setting(format!("a test of {split} has no sequences")));
         }
-        let task = config.task.build()?;
-        draw_length(task.as_ref(), (lengths.from, lengths.to), Stream::new(*seed))?;
-        draw_length(task.as_ref(), (lengths.to, lengths.to), Stream::new(*seed))?;
+        task.draw_length((lengths.from, lengths.to), Stream::new(*seed))?;
+        task.draw_length((lengths.to, lengths.to), Stream::new(*seed))?;
     }
     Ok(())
 }
@@ -443,6 +445,6 @@ length = '1..40'
         let nobody = Selection { models: vec!["fox".into()], ..Default::default() };
         let error = experiment(FILE).trials(Scale::Quick, &nobody, Path::new("o")).unwrap_err();
         assert!(error.to_string().contains("there are tra, rope-qk"), "{error}");
-        assert!(Experiment::parse("title = 'x'\nseedz = []", Path::new("x")).is_err());
+        assert!(Grid::parse("title = 'x'\nseedz = []", Path::new("x")).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
-use tra_tasks::draw;
+use tra_tasks::OpenTask;
 
 use super::{Grid, Scale, Selection, Trial};
 use crate::error::LabError;
@@ -21,8 +21,11 @@ impl Trial {
     ///
     /// Of a split, lengths after one at which no sequence was right are left out, and so are those for which
     /// the model has no positions.
-    pub(super) fn left(&self, known: &Evaluation) -> Result<Vec<&EvalSpec>, LabError> {
-        let task = self.cell.config.task.build()?;
+    pub(super) fn left(
+        &self,
+        task: &OpenTask,
+        known: &Evaluation,
+    ) -> Result<Vec<&EvalSpec>, LabError> {
         let decoder = self.cell.config.decoder(task.vocab())?;
         let is_ours = |r: &&EvalResult| self.tests.iter().any(|spec| answers(r, spec));
         let known: Vec<EvalResult> = known.results.iter().filter(is_ours).cloned().collect();
@@ -33,7 +36,7 @@ impl Trial {
             if is_known || is_lost(&known, split, lengths.from) {
                 continue;
             }
-            let longest = draw(task.as_ref(), split, (lengths.to, lengths.to), *seed, 0)?;
+            let longest = task.draw(split, (lengths.to, lengths.to), *seed, 0)?;
             if decoder.check_length(longest.tokens.len()).is_ok() {
                 left.push(spec);
             }
@@ -50,22 +53,22 @@ pub(super) fn test(
     observer: &mut dyn Observer,
 ) -> Result<bool, LabError> {
     let run = RunDir::open(&trial.cell.path)?;
+    let task = trial.cell.config.task.open()?;
     // Without its weights, which are read for nothing where every process comes by every run.
     if let Some(step) = run.steps()?.last()
-        && trial.left(&run.evaluations()?.at(*step))?.is_empty()
+        && trial.left(&task, &run.evaluations()?.at(*step))?.is_empty()
     {
         return Ok(true);
     }
     let (step, decoder) = run.newest_model(device, |text| observer.warn(text))?;
-    let task = trial.cell.config.task.build()?;
     loop {
         let known = run.evaluations()?.at(step);
-        let Some(spec) = trial.left(&known)?.first().copied() else { return Ok(true) };
+        let Some(spec) = trial.left(&task, &known)?.first().copied() else { return Ok(true) };
         let (what, of) = (format!("testing {} at {}", spec.split, spec.lengths), spec.sequences);
         let done = |done| {
             observer.event(Event::Progress { what: what.clone(), done, of, bytes: false });
         };
-        let result = evaluate(&decoder, task.as_ref(), spec, interrupted, done)?;
+        let result = evaluate(&decoder, &task, spec, interrupted, done)?;
         let Some(result) = result else { return Ok(false) };
         run.add_evaluation(&Evaluation { step, results: vec![result] })?;
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::tensor::Device;
 use tra_lab::LabError;
 use tra_lab::config::RunConfig;
-use tra_lab::records::{EvaluationRecord, StepRecord};
+use tra_lab::observer::{self, Event, Observer};
 use tra_lab::run_dir::RunDir;
 use tra_lab::session::Session;
-use tra_lab::train::{Observer, Outcome, Pace, train};
+use tra_lab::train::{Outcome, train};
 
 const TINY: &str = "steps = 12\nbatch = 3\nlength = '4..20'\nlr = 1e-3\nsave_every = 4\n\
     [eval]\nevery = 6\nsequences = 4\n[model]\nlayers = 2\nwidth = 12\nheads = 2\ndropout = 0.2\n";
@@ -58,33 +58,26 @@ impl Silent<'_> {
 }
 
 impl Observer for Silent<'_> {
-    fn step(&mut self, record: &StepRecord, _: &Pace) {
-        self.step = record.step;
-        self.look_unless_evaluated();
-    }
-    fn evaluating(&mut self, _: &str, _: u64, _: u64) {
-        if self.stop == Stop::InEvaluation(self.step) {
-            self.interrupted.store(true, Ordering::SeqCst);
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Step { record, .. } => {
+                self.step = record.step;
+                self.look_unless_evaluated();
+            }
+            Event::Evaluating { .. } if self.stop == Stop::InEvaluation(self.step) => {
+                self.interrupted.store(true, Ordering::SeqCst);
+            }
+            Event::Evaluated(record) => self.look(record.step),
+            _ => {}
         }
     }
-    fn evaluated(&mut self, record: &EvaluationRecord) {
-        self.look(record.step);
-    }
-    fn warn(&mut self, _: String) {}
 }
 
 /// A session in the folder: resumed if there is a run, new otherwise.
 pub fn session(path: &Path, config: &RunConfig) -> Result<Session, LabError> {
-    let device = Device::flex();
-    let lock = RunDir::lock(path)?;
-    let task = config.task.build()?.into();
-    match RunDir::exists(path)? {
-        true => {
-            let run = RunDir::open(path)?;
-            Session::resume(run, lock, config.clone(), task, &device, |_| {})
-        }
-        false => Session::create(path, lock, config.clone(), task, &device),
-    }
+    let (lock, task) = (RunDir::lock(path)?, config.task.open()?);
+    let config = config.clone();
+    Session::start_locked(path, lock, config, task, &Device::flex(), &mut observer::Silent)
 }
 
 /// Trains from wherever the folder stands until it is to stop.
