@@ -155,6 +155,8 @@ struct Line {
     /// Whether a step of the run was told.
     begun: bool,
     told: Instant,
+    /// What is being counted.
+    what: String,
 }
 
 /// How a bar looks.
@@ -186,7 +188,15 @@ impl Look {
 impl Line {
     fn new() -> Self {
         let (label, measure) = (String::new(), Measure::ExactMatch);
-        Self { bar: None, label, measure, steps: 0, begun: false, told: Instant::now() }
+        Self {
+            bar: None,
+            label,
+            measure,
+            steps: 0,
+            begun: false,
+            told: Instant::now(),
+            what: String::new(),
+        }
     }
 
     fn clear(&mut self) {
@@ -267,6 +277,10 @@ impl Line {
                 self.clear();
             }
             return None;
+        }
+        // Something new that is counted is told once; a file is told of only if it takes long.
+        if std::mem::replace(&mut self.what, what.clone()) != what && !is_bytes {
+            return Some(what);
         }
         (self.told.elapsed() > PAUSE).then(|| {
             self.told = Instant::now();

@@ -457,7 +457,7 @@ fn samples_and_the_list_of_tasks_know_text() {
 fn generation_streams() {
     let place = Place::new();
     let (place, model) = place.lone_model();
-    // So many tokens that it cannot be done before we have read the first.
+    // So many tokens that it cannot be already finished we have read the first.
     let mut child = Command::new(env!("CARGO_BIN_EXE_tra"))
         .args(["generate", &model, "--prompt", "Line", "--tokens", "1000000", "--temperature", "0"])
         .current_dir(place.folder.path())

@@ -108,7 +108,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
 
     let second = ok(&arguments);
     assert_eq!(text(&second.stdout), printed);
-    assert_eq!(text(&second.stderr).matches("done before").count(), 8);
+    assert_eq!(text(&second.stderr).matches("already finished").count(), 8);
     assert!(text(&second.stderr).contains("everything is trained and tested"));
 
     // One run more, and the table still has the others; in a folder of its own it is alone.
@@ -197,7 +197,7 @@ fn runs_side_by_side_make_each_run_once() {
     {
         assert_eq!(said.matches(part).count(), 1, "{part}: {said}");
     }
-    assert!(!said.contains("done before"), "{said}");
+    assert!(!said.contains("already finished"), "{said}");
     let words = read(&out, "report.html");
     assert!(!words.contains("--worker") && !words.contains("--jobs"), "how it was made");
 

@@ -51,8 +51,7 @@ fn every_kept_run_is_one_of_its_experiment() {
     let mut checked = BTreeSet::new();
     for (name, folder, tasks) in KEPT {
         let path = root().join(name);
-        let experiment =
-            Grid::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
+        let experiment = Grid::parse(&std::fs::read_to_string(&path).unwrap(), &path).unwrap();
         let selection = Selection { seeds: vec![1, 2, 3, 4], ..Selection::default() };
         let trials = experiment.trials(Scale::Quick, &selection, Path::new("out")).unwrap();
         let here = |run: &Value| tasks.iter().any(|task| run["task"] == *task);

@@ -193,7 +193,7 @@ fn a_sweep_skips_what_is_done_and_shards_do_not_meet() {
     assert!(table.contains("rope") && table.contains("dense"), "{table}");
     assert!(out.join("report.html").exists());
     let again = tra(&["sweep", file]);
-    assert_eq!(text(&again.stderr).matches("done before").count(), 4);
+    assert_eq!(text(&again.stderr).matches("already finished").count(), 4);
 }
 
 #[test]

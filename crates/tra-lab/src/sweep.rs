@@ -235,6 +235,8 @@ pub fn run_cell(
 ) -> Result<(Done, Option<Lock>), LabError> {
     // Before anything else: several processes may come to a run that is not begun at the same time.
     let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
+    let (name, steps) = (format!("{number} {}", cell.name()), cell.config.steps);
+    observer.event(Event::Run { name, steps, measure: cell.config.measure() });
     if RunDir::exists(&cell.path)? {
         let run = RunDir::open(&cell.path)?;
         if run.config()? != cell.config {
@@ -250,8 +252,6 @@ pub fn run_cell(
             return Err(LabError::Diverged(again));
         }
     }
-    let (name, steps) = (format!("{number} {}", cell.name()), cell.config.steps);
-    observer.event(Event::Run { name, steps, measure: cell.config.measure() });
     let (config, task) = (cell.config.clone(), open_task(&cell.config, observer)?);
     let mut session = Session::start_locked(&cell.path, lock, config, task, device, observer)?;
     let outcome = train(&mut session, interrupted, observer)?;
