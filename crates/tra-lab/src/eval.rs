@@ -217,7 +217,7 @@ mod tests {
     use tra_tasks::TaskSpec;
 
     fn flipflop() -> OpenTask {
-        TaskSpec::by_name("flipflop").unwrap().open().unwrap()
+        "flipflop".parse::<TaskSpec>().unwrap().open().unwrap()
     }
 
     /// The same answers in one pass and in pieces through the cache.

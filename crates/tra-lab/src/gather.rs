@@ -100,7 +100,7 @@ fn run(
         name: dir.name(),
         attention: config.model.attention.name().into(),
         task: config.task.name().into(),
-        unit: config.task.unit().into(),
+        unit: config.task.info().unit.into(),
         measure: config.task.measure(),
         seed: config.seed,
         train_length: (lengths.from, lengths.to),

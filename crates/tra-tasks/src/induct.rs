@@ -8,10 +8,8 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
-
-const SPLITS: &[Split] = &symbols::string_splits(2);
+use crate::symbols::{self, BOS, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,57 +25,28 @@ impl Default for Induct {
     }
 }
 
-impl Induct {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
 impl Task for Induct {
-    fn name(&self) -> &'static str {
-        "induct"
+    const INFO: TaskInfo = TaskInfo {
+        name: "induct",
+        about: "say what followed the cue where it occurred before",
+        splits: &symbols::string_splits(2),
+        min_length: 2,
+        extra_tokens: 4,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
-    fn about(&self) -> &'static str {
-        "say what followed the cue where it occurred before"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 2)
-    }
-
-    fn least_length(&self) -> usize {
-        2
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 1, 4)
+    fn validate(&self) -> Result<(), String> {
+        symbols::check_range("alphabet", self.alphabet, 2)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let (string, place) = self.symbols().string_with_cue(stream, length);
         let given = [&[BOS], string.as_slice(), &[SEP, string[place]]].concat();
         symbols::given_then_scored(&given, &[string[place + 1]])
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
     }
 }
 

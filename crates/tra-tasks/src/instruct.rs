@@ -15,8 +15,8 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, EOS, FREE, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
 /// Repeat the string.
 pub const COPY: u32 = FREE;
@@ -37,20 +37,20 @@ const SPLITS: &[Split] = &{
         symbols::longer("51-100", 51, 100),
         symbols::longer("101-200", 101, 200),
         symbols::longer("201-500", 201, 500),
-        alone(0),
-        alone(1),
-        alone(2),
-        alone(3),
-        alone(4),
+        alone(COPY),
+        alone(REVERSE),
+        alone(FIRST),
+        alone(LAST),
+        alone(INDUCT),
     ]
 };
 
-/// Every instruction, with its name.
-const INSTRUCTIONS: [(u32, &str); 5] =
-    [(COPY, "copy"), (REVERSE, "reverse"), (FIRST, "first"), (LAST, "last"), (INDUCT, "induct")];
+/// The tokens before the symbols; from [`COPY`] on they are the instructions.
+const SPECIAL: &[&str] =
+    &["<pad>", "<bos>", "<sep>", "<eos>", "copy", "reverse", "first", "last", "induct"];
 
-const fn alone(number: usize) -> Split {
-    let (_, name) = INSTRUCTIONS[number];
+const fn alone(instruction: u32) -> Split {
+    let name = SPECIAL[instruction as usize];
     Split { name, about: "this instruction alone, longer than in training", from: 201, to: 500 }
 }
 
@@ -70,61 +70,47 @@ impl Default for Instruct {
     }
 }
 
-impl Instruct {
-    pub(crate) fn validate(&self) -> Result<(), String> {
+impl Task for Instruct {
+    const INFO: TaskInfo = TaskInfo {
+        name: "instruct",
+        about: "do with a string what the instruction before it says",
+        splits: SPLITS,
+        special: SPECIAL,
+        min_length: 0,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
+    }
+
+    fn validate(&self) -> Result<(), String> {
         symbols::check_range("alphabet", self.alphabet, 2)
     }
 
-    fn symbols(&self) -> Symbols {
-        Symbols { first: INDUCT + 1, count: self.alphabet }
-    }
-}
-
-impl Task for Instruct {
-    fn name(&self) -> &'static str {
-        "instruct"
-    }
-
-    fn about(&self) -> &'static str {
-        "do with a string what the instruction before it says"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
     fn check_length(&self, length: usize) -> Result<(), String> {
-        if self.unique { symbols::check_distinct(length, self.alphabet) } else { Ok(()) }
-    }
-
-    fn least_length(&self) -> usize {
-        0
+        if self.unique {
+            symbols::check_distinct("alphabet", length, self.alphabet)
+        } else {
+            Ok(())
+        }
     }
 
     fn token_bounds(&self, length: usize) -> [u64; 2] {
         // A short answer, or the string again; a cue and an answer may be more than a short string.
-        let [fewest, _] = symbols::as_long(length, 1, 4);
-        let [copied, _] = symbols::as_long(length, 2, 4);
-        [fewest, copied.max(fewest.saturating_add(2))]
+        let length = length as u64;
+        let fewest = length.saturating_add(4);
+        [fewest, fewest.saturating_add(length.max(2))]
     }
 
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
-        let alone = INSTRUCTIONS.iter().find(|(_, name)| *name == split.name);
+        let alone = (COPY..=INDUCT).find(|token| SPECIAL[*token as usize] == split.name);
         let possible = match length {
             0 => 2,
             1 => 4,
             _ => 5,
         };
-        let (instruction, _) =
-            *alone.unwrap_or_else(|| &INSTRUCTIONS[stream.fork(0).below(0, possible) as usize]);
+        let instruction = alone.unwrap_or_else(|| COPY + stream.fork(0).below(0, possible) as u32);
         let (string, place) = match instruction {
             _ if self.unique => {
                 let place = stream.fork(2).below(0, (length as u64).saturating_sub(1).max(1));
@@ -146,11 +132,6 @@ impl Task for Instruct {
         };
         answer.push(EOS);
         symbols::given_then_scored(&given, &answer)
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        let instruction = INSTRUCTIONS.iter().find(|(instruction, _)| *instruction == token);
-        instruction.map_or_else(|| self.symbols().name(token), |(_, name)| (*name).into())
     }
 }
 
@@ -228,7 +209,8 @@ mod tests {
 
     #[test]
     fn an_instruction_can_be_tested_alone() {
-        for (instruction, name) in INSTRUCTIONS {
+        for instruction in COPY..=INDUCT {
+            let name = SPECIAL[instruction as usize];
             for unique in [false, true] {
                 let task = Instruct { alphabet: 20, unique };
                 for length in [0, 1, 2, 7] {

@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, FREE, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
 /// Stands before the value to be found.
 pub const MARK: u32 = FREE;
@@ -33,47 +33,24 @@ impl Default for Needle {
     }
 }
 
-impl Needle {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: MARK + 1, count: self.alphabet }
-    }
-}
-
 impl Task for Needle {
-    fn name(&self) -> &'static str {
-        "needle"
+    const INFO: TaskInfo = TaskInfo {
+        name: "needle",
+        about: "find the one marked value in noise",
+        unit: "tokens",
+        splits: SPLITS,
+        special: &["<pad>", "<bos>", "<sep>", "<eos>", "<mark>"],
+        min_length: 2,
+        extra_tokens: 4,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
-    fn about(&self) -> &'static str {
-        "find the one marked value in noise"
-    }
-
-    fn unit(&self) -> &'static str {
-        "tokens"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 2)
-    }
-
-    fn least_length(&self) -> usize {
-        2
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 1, 4)
+    fn validate(&self) -> Result<(), String> {
+        symbols::check_range("alphabet", self.alphabet, 2)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
@@ -83,13 +60,6 @@ impl Task for Needle {
         hay[place] = MARK;
         let given = [&[BOS], hay.as_slice(), &[SEP, MARK]].concat();
         symbols::given_then_scored(&given, &[hay[place + 1]])
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        match token {
-            MARK => "<mark>".into(),
-            _ => self.symbols().name(token),
-        }
     }
 }
 

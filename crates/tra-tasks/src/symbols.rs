@@ -2,7 +2,7 @@
 
 use tra_random::Stream;
 
-use crate::{PAD, Sample, Split};
+use crate::{Sample, Split};
 
 /// Begins every sequence.
 pub(crate) const BOS: u32 = 1;
@@ -12,6 +12,9 @@ pub(crate) const SEP: u32 = 2;
 pub(crate) const EOS: u32 = 3;
 /// The first token a task may give a meaning of its own.
 pub(crate) const FREE: u32 = 4;
+
+/// How the tokens before [`FREE`] read.
+pub(crate) const SPECIAL: &[&str] = &["<pad>", "<bos>", "<sep>", "<eos>"];
 
 /// Far more than any model here embeds; keeps token arithmetic within 32 bits.
 const MOST: u32 = 1_000_000;
@@ -24,39 +27,28 @@ pub(crate) fn check_range(setting: &str, value: u32, least: u32) -> Result<(), S
     }
 }
 
-/// Says why a length is too short, if it is.
-pub(crate) fn check_least(length: usize, least: usize) -> Result<(), String> {
-    match length >= least {
-        true => Ok(()),
-        false => Err(format!("lengths are at least {least}")),
-    }
-}
-
-/// Says why a string without repeats is too long, if it is.
-pub(crate) fn check_distinct(length: usize, alphabet: u32) -> Result<(), String> {
-    match length <= alphabet as usize {
+/// Returns why there are no `length` different symbols, if a setting has fewer.
+pub(crate) fn check_distinct(setting: &str, length: usize, count: u32) -> Result<(), String> {
+    match length <= count as usize {
         true => Ok(()),
         false => Err(format!(
-            "there are only {alphabet} different symbols; set alphabet to {length} or more"
+            "there are only {count} different symbols; set {setting} to {length} or more"
         )),
     }
 }
 
-/// The token bounds of a task all of whose sequences of a length are `times * length + more` long.
-pub(crate) fn as_long(length: usize, times: u64, more: u64) -> [u64; 2] {
-    [(length as u64).saturating_mul(times).saturating_add(more); 2]
-}
-
 /// An alphabet: `count` tokens from `first` on.
-#[derive(Clone, Copy)]
-pub(crate) struct Symbols {
-    pub(crate) first: u32,
-    pub(crate) count: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbols {
+    /// The first of them.
+    pub first: u32,
+    /// How many they are.
+    pub count: u32,
 }
 
 impl Symbols {
     /// The token after the last symbol.
-    pub(crate) fn end(self) -> u32 {
+    pub fn end(self) -> u32 {
         self.first + self.count
     }
 
@@ -91,18 +83,13 @@ impl Symbols {
         (string, place)
     }
 
-    /// How a special token or a symbol reads: letters if they are enough, else `s0`, `s1`, …
-    pub(crate) fn name(self, token: u32) -> String {
-        match (token, token.checked_sub(self.first)) {
-            (_, Some(number)) if number < self.count && self.count <= 26 => {
-                char::from(b'a' + number as u8).into()
+    /// Returns how symbol number `number` reads: a letter if they are enough, else `s0`, `s1`, …
+    pub(crate) fn name(self, number: u32) -> String {
+        match u8::try_from(number) {
+            Ok(letter) if number < self.count && self.count <= 26 => {
+                char::from(b'a' + letter).into()
             }
-            (_, Some(number)) => format!("s{number}"),
-            (PAD, _) => "<pad>".into(),
-            (BOS, _) => "<bos>".into(),
-            (SEP, _) => "<sep>".into(),
-            (EOS, _) => "<eos>".into(),
-            _ => format!("<{token}>"),
+            _ => format!("s{number}"),
         }
     }
 }
@@ -195,9 +182,7 @@ mod tests {
     #[test]
     fn names_are_letters_where_they_are_enough() {
         let (few, many) = (Symbols { first: 4, count: 26 }, Symbols { first: 4, count: 27 });
-        let names: Vec<_> = (0..5).chain([29]).map(|token| few.name(token)).collect();
-        assert_eq!(names, ["<pad>", "<bos>", "<sep>", "<eos>", "a", "z"]);
-        assert_eq!((many.name(3), many.name(21)), ("<eos>".into(), "s17".into()));
-        assert_eq!(few.name(30), "s26");
+        assert_eq!([0, 25, 26].map(|number| few.name(number)), ["a", "z", "s26"]);
+        assert_eq!(many.name(17), "s17");
     }
 }

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 use tra_text::{Corpus, Part, Progress, TextError, Tokenizer, Tokens, default_cache};
 
-use crate::{Measure, Sample, Split, Task, TaskError, TextInfo};
+use crate::open::Drawn;
+use crate::registry::Settings;
+use crate::{Measure, OpenTask, Sample, Split, TaskError, TaskInfo, TextInfo};
 
 /// Which text, and how it is tokenised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,11 +36,20 @@ impl Default for Text {
     }
 }
 
-/// What the task offers.
-pub const SPLITS: &[Split] = &[
-    Split { name: "train", about: "the text", from: 128, to: 128 },
-    Split { name: "valid", about: "held-out text", from: 128, to: 128 },
-];
+const INFO: TaskInfo = TaskInfo {
+    name: "text",
+    about: "say the next token of a text (--text FILE)",
+    unit: "tokens",
+    splits: &[
+        Split { name: "train", about: "the text", from: 128, to: 128 },
+        Split { name: "valid", about: "held-out text", from: 128, to: 128 },
+    ],
+    special: &[],
+    // One more is predicted after the last that is read.
+    extra_tokens: 1,
+    measure: Measure::Perplexity,
+    ..TaskInfo::DEFAULT
+};
 
 impl From<TextError> for TaskError {
     fn from(error: TextError) -> Self {
@@ -49,8 +60,16 @@ impl From<TextError> for TaskError {
 /// Gives the tokens of a path, if they are to be had.
 type Read<'a> = dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError> + 'a;
 
-impl Text {
-    pub(crate) fn validate(&self) -> Result<(), String> {
+impl Settings for Text {
+    fn info(&self) -> &'static TaskInfo {
+        &INFO
+    }
+
+    fn vocab(&self) -> Option<usize> {
+        None
+    }
+
+    fn validate(&self) -> Result<(), String> {
         if self.text.is_empty() {
             return Err("which text? give a file or a folder with --text".into());
         }
@@ -60,11 +79,7 @@ impl Text {
         Ok(())
     }
 
-    /// Opens the text and tokenises what has not been tokenised yet.
-    pub(crate) fn open(
-        &self,
-        progress: &mut dyn FnMut(&Path, u64, u64),
-    ) -> Result<OpenText, TaskError> {
+    fn open(&self, progress: &mut crate::registry::Progress<'_>) -> Result<OpenTask, TaskError> {
         let cache = default_cache()?;
         let opened = self.open_with(&mut |tokenizer, path, part| {
             let corpus = Corpus::find(path, part)?;
@@ -74,15 +89,16 @@ impl Text {
         opened.ok_or_else(|| TaskError::Text(format!("{}: there are no tokens", self.text)))
     }
 
-    /// Opens the text if it is tokenised already.
-    pub(crate) fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
+    fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
         let cache = default_cache()?;
         self.open_with(&mut |tokenizer, path, part| {
             Corpus::find(path, part)?.cached(tokenizer, &cache)
         })
     }
+}
 
-    fn open_with(&self, read: &mut Read<'_>) -> Result<Option<OpenText>, TaskError> {
+impl Text {
+    fn open_with(&self, read: &mut Read<'_>) -> Result<Option<OpenTask>, TaskError> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let text = Path::new(&self.text);
         let held_out = match &self.valid {
@@ -101,7 +117,8 @@ impl Text {
         let held = (self.holdout * all as f64).ceil() as usize;
         let first = if valid.is_some() { all } else { all.saturating_sub(held) };
         let rest = valid.as_ref().map_or(first..all, |valid| 0..valid.len());
-        Ok(Some(OpenText { tokenizer, train, valid, ranges: [0..first, rest] }))
+        let text = OpenText { tokenizer, train, valid, ranges: [0..first, rest] };
+        Ok(Some(OpenTask::from_drawn(text)))
     }
 }
 
@@ -114,7 +131,7 @@ fn has_valid(folder: &Path) -> bool {
 
 /// A text ready to be sampled from.
 #[derive(Debug)]
-pub(crate) struct OpenText {
+struct OpenText {
     tokenizer: Tokenizer,
     train: Tokens,
     valid: Option<Tokens>,
@@ -124,37 +141,26 @@ pub(crate) struct OpenText {
 
 impl OpenText {
     fn part(&self, split: &Split) -> (&Tokens, Range<usize>) {
-        let held_out = split.name != SPLITS[0].name;
+        let held_out = split.name != INFO.splits[0].name;
         let tokens = self.valid.as_ref().filter(|_| held_out).unwrap_or(&self.train);
         (tokens, self.ranges[usize::from(held_out)].clone())
     }
 }
 
-impl Task for OpenText {
-    fn name(&self) -> &'static str {
-        "text"
-    }
-
-    fn about(&self) -> &'static str {
-        ABOUT
-    }
-
-    fn unit(&self) -> &'static str {
-        "tokens"
+impl Drawn for OpenText {
+    fn info(&self) -> &'static TaskInfo {
+        &INFO
     }
 
     fn vocab(&self) -> usize {
         self.tokenizer.vocab()
     }
 
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        INFO.token_bounds(length)
     }
 
     fn check_length(&self, length: usize) -> Result<(), String> {
-        if length == 0 {
-            return Err("the shortest is 1".into());
-        }
         for (range, name) in self.ranges.iter().zip(["training", "held-out"]) {
             if range.len() <= length {
                 let tokens = range.len();
@@ -183,10 +189,6 @@ impl Task for OpenText {
         }
     }
 
-    fn measure(&self) -> Measure {
-        Measure::Perplexity
-    }
-
     fn text(&self) -> Option<TextInfo<'_>> {
         let valid = self.valid.as_ref().map_or("", Tokens::key);
         Some(TextInfo {
@@ -198,13 +200,10 @@ impl Task for OpenText {
     }
 }
 
-/// What is asked of a model.
-pub const ABOUT: &str = "say the next token of a text (--text FILE)";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OpenTask, TaskSpec};
+    use crate::TaskSpec;
 
     fn open(text: &Text) -> Result<OpenTask, String> {
         TaskSpec::Text(text.clone()).open().map_err(|e| e.to_string())
