@@ -181,6 +181,22 @@ fn sequences_are_numbered_as_far_as_they_differ() {
     assert!(error.contains(&u64::MAX.to_string()), "{error}");
 }
 
+/// The worked example of ARCHITECTURE.md, compiled and tested as if it stood beside the other tasks.
+#[path = "../tests/architecture/largest.rs"]
+mod largest;
+
+#[test]
+fn the_example_in_architecture_md_is_the_code_that_is_tested() {
+    let page = include_str!("../../../ARCHITECTURE.md");
+    let code = include_str!("../tests/architecture/largest.rs");
+    let lines = page.lines().skip_while(|line| *line != "## How to add a task");
+    let lines = lines.skip_while(|line| *line != "   ```rust").skip(1);
+    let shown: String =
+        lines.take_while(|line| *line != "   ```").map(|line| format!("{line}\n")).collect();
+    let indented = |line: &str| if line.is_empty() { "\n".into() } else { format!("   {line}\n") };
+    assert_eq!(shown, code.lines().map(indented).collect::<String>());
+}
+
 /// Every published result depends on these draws: they may never change.
 #[test]
 fn draws_are_pinned() {
