@@ -302,9 +302,12 @@ fn what_cannot_be_read_is_said_in_one_line_and_leaves_nothing() {
     assert!(train(&["--text", "binary.txt"]).contains("binary file"));
     assert!(train(&["--text", "gone.txt"]).contains("gone.txt"));
     assert!(train(&["--text", "train.txt", "--tokenizer", "gpt7"]).contains("gpt7"));
-    assert!(train(&["--text", "train.txt", "--tokenizer", "train.txt"]).contains("no tokenizer"));
+    assert!(
+        train(&["--text", "train.txt", "--tokenizer", "train.txt"])
+            .contains("not a usable tokenizer")
+    );
     assert!(train(&["--task", "text"]).contains("--text"));
-    assert!(train(&["--text", "short.txt"]).contains("tokens only"));
+    assert!(train(&["--text", "short.txt"]).contains("text has only"));
     assert!(train(&["--task", "copy", "--text", "train.txt"]).contains("--task text"));
     assert!(train(&["--valid", "train.txt"]).contains("which text"));
     let error = train(&["--text", "gone.txt"]);

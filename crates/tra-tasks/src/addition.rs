@@ -1,12 +1,14 @@
 //! Add two numbers, lowest digit first.
 //!
 //! `BOS a1..an + b1..bn = s1..s(n+1) EOS`: 57 + 68 = 125 reads `<bos> 7 5 + 8 6 = 5 2 1 <eos>`. The
-//! sum, one digit longer and with a 0 there if it needs none, and the EOS behind it are scored.
-//! Every digit is uniform, but not every pair is independent. A carry travels on where two digits
-//! add up to 9; were pairs independent, a tenth of them would, and no model would ever meet a long
-//! chain. So each sample draws a share evenly from 0 to 1 and makes each `b` digit 9 minus its `a`
-//! digit with that probability, the lowest, where a chain has to begin, excepted: one carry runs
-//! through all n digits in about 1 / (2 n) of the samples. Length counts digits of each number.
+//! sum and the EOS behind it are scored. The sum always has n + 1 digits; the last may be 0.
+//!
+//! Every digit is uniform, but the two digits of a place are not always independent. A carry travels
+//! on where two digits add up to 9. Independent digits do so in a tenth of all places, and no model
+//! would ever meet a long chain of carries. So each sample draws a probability evenly from 0 to 1,
+//! and with it makes each `b` digit 9 minus its `a` digit. The lowest place, where a chain begins,
+//! is left out. One carry then runs through all n digits in about 1 / (2 n) of the samples. Length
+//! counts digits of each number.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -14,9 +16,9 @@ use tra_random::Stream;
 use crate::symbols::{self, BOS, EOS, FREE, SEP};
 use crate::{Sample, Split, Task, TaskInfo};
 
-/// Between the numbers.
+/// The token between the numbers.
 pub const PLUS: u32 = FREE;
-/// Before the sum: what other tasks call SEP.
+/// The token before the sum. Other tasks call it SEP.
 pub const EQUALS: u32 = SEP;
 
 const SPLITS: &[Split] = &{
@@ -24,7 +26,7 @@ const SPLITS: &[Split] = &{
     [train, iid, symbols::longer("21-40", 21, 40), symbols::longer("41-100", 41, 100)]
 };
 
-/// See the [module](self). It has no settings.
+/// See the [module](self). The task has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addition {}

@@ -2,8 +2,8 @@
 //!
 //! `BOS x1..xn SEP x1..xn EOS`: with three symbols, `<bos> c a a <sep> c a a <eos>`. The answer and
 //! the EOS behind it are scored: where to stop is part of the answer. Every symbol is drawn evenly
-//! from the alphabet. Repeated symbols make it ambiguous to find the place by content alone, so the
-//! alphabet matters; `copy-unique` is the task without that. Length counts symbols of the input.
+//! from the alphabet. Where a symbol repeats, its place cannot be found by content alone, so the
+//! size of the alphabet matters; `copy-unique` has no repeats. Length counts symbols of the input.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -37,10 +37,6 @@ impl Task for Copy {
 
     fn symbol_count(&self) -> u32 {
         self.alphabet
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {

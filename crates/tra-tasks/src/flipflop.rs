@@ -11,13 +11,13 @@ use tra_random::Stream;
 use crate::symbols;
 use crate::{Sample, Split, Task, TaskInfo};
 
-/// Write the bit that follows.
+/// Instruction: write the bit that follows.
 pub const WRITE: u32 = 1;
-/// Repeat the bit written last.
+/// Instruction: repeat the bit written last.
 pub const READ: u32 = 2;
-/// Ignore the bit that follows.
+/// Instruction: ignore the bit that follows.
 pub const IGNORE: u32 = 3;
-/// The bit 0; the other bits are the tokens after it.
+/// The bit 0. The other values are the tokens after it.
 pub const ZERO: u32 = 4;
 
 const SPLITS: &[Split] = &[
@@ -36,7 +36,7 @@ const SPLITS: &[Split] = &[
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FlipFlop {
-    /// How many values a "bit" has: 2 in the paper.
+    /// Number of values that a "bit" has: 2 in the paper.
     pub values: u32,
 }
 
@@ -101,7 +101,7 @@ impl Task for FlipFlop {
     }
 }
 
-/// True for the token after each read.
+/// Returns which tokens stand behind a read.
 pub fn after_reads(tokens: &[u32]) -> Vec<bool> {
     (0..tokens.len()).map(|at| at > 0 && tokens[at - 1] == READ).collect()
 }

@@ -1,9 +1,9 @@
 //! Find the one earlier place of a cue and say what followed it there.
 //!
 //! `BOS x1..xn SEP cue answer`: with three symbols, `<bos> c a b c <sep> a b`, because `a` occurs
-//! once and `b` follows it. Only the answer is scored. The cue is drawn evenly from the alphabet
-//! and its place evenly from all but the last; the other symbols are drawn evenly from the rest of
-//! the alphabet and may repeat. Length counts symbols of the string.
+//! once and `b` follows it. Only the answer is scored. The cue is drawn evenly from the alphabet,
+//! its place evenly from all but the last. The other symbols are drawn evenly from the rest of the
+//! alphabet and may repeat. Length counts symbols of the string.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -15,7 +15,7 @@ use crate::{Sample, Split, Task, TaskInfo};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Induct {
-    /// How many symbols there are.
+    /// Number of different symbols.
     pub alphabet: u32,
 }
 
@@ -37,10 +37,6 @@ impl Task for Induct {
 
     fn symbol_count(&self) -> u32 {
         self.alphabet
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {

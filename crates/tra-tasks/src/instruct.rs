@@ -1,16 +1,21 @@
 //! Do with a string what the instruction before it says.
 //!
 //! `BOS instruction x1..xn SEP answer EOS`: `<bos> reverse a b c <sep> c b a <eos>`. The paper does
-//! not publish its instructions; ours are `copy`, `reverse`, `first` and `last` (one symbol), and
-//! `induct`, which gives a cue behind SEP that occurs once in the string and asks for the symbol
-//! that follows it there: `<bos> induct c a b c <sep> a b <eos>`. The answer and the EOS behind it
-//! are scored, the cue is not. Instructions are drawn evenly among those the length allows: `first`
-//! and `last` need one symbol, `induct` two; the empty string is copied and reversed to nothing.
-//! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct); with `unique`
-//! none repeats, and no string is longer than the alphabet. Length counts symbols of the string.
+//! not publish its instructions. Ours are:
 //!
-//! The splits named after an instruction have that one alone, to see which of them a model fails at. There a string too
-//! short for the instruction is answered by nothing.
+//! - `copy` and `reverse`: the whole string;
+//! - `first` and `last`: one symbol;
+//! - `induct`: behind SEP stands a cue that occurs once in the string, and the answer is the symbol
+//!   that follows it there: `<bos> induct c a b c <sep> a b <eos>`.
+//!
+//! The answer and the EOS behind it are scored; the cue is not. Instructions are drawn evenly among
+//! those the length allows: `first` and `last` need one symbol, `induct` needs two. The answer to an
+//! empty string is EOS alone. Symbols are drawn evenly and may repeat, for `induct` as in
+//! [`induct`](crate::induct). With `unique` none repeats, and no string is longer than the alphabet.
+//! Length counts symbols of the string.
+//!
+//! A split named after an instruction has that instruction alone, which shows where a model fails.
+//! There, a string too short for the instruction has EOS as its only answer.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -18,15 +23,15 @@ use tra_random::Stream;
 use crate::symbols::{self, BOS, EOS, FREE, SEP};
 use crate::{Sample, Split, Task, TaskInfo};
 
-/// Repeat the string.
+/// Instruction: repeat the string.
 pub const COPY: u32 = FREE;
-/// Repeat the string backwards.
+/// Instruction: repeat the string backwards.
 pub const REVERSE: u32 = FREE + 1;
-/// Say the first symbol.
+/// Instruction: say the first symbol.
 pub const FIRST: u32 = FREE + 2;
-/// Say the last symbol.
+/// Instruction: say the last symbol.
 pub const LAST: u32 = FREE + 3;
-/// Say the symbol that follows the cue.
+/// Instruction: say the symbol that follows the cue.
 pub const INDUCT: u32 = FREE + 4;
 
 const SPLITS: &[Split] = &{
@@ -58,9 +63,9 @@ const fn alone(instruction: u32) -> Split {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Instruct {
-    /// How many symbols there are, instructions not counted.
+    /// Number of different symbols, instructions not counted.
     pub alphabet: u32,
-    /// No symbol occurs twice in a string, so that every place can be found by content alone.
+    /// Whether no symbol occurs twice in a string, so that every place can be found by content alone.
     pub unique: bool,
 }
 
@@ -84,10 +89,6 @@ impl Task for Instruct {
         self.alphabet
     }
 
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
     fn check_length(&self, length: usize) -> Result<(), String> {
         if self.unique {
             symbols::check_distinct("alphabet", length, self.alphabet)
@@ -97,7 +98,7 @@ impl Task for Instruct {
     }
 
     fn token_bounds(&self, length: usize) -> [u64; 2] {
-        // A short answer, or the string again; a cue and an answer may be more than a short string.
+        // At least EOS; at most the string again or, if it is short, a cue and an answer.
         let length = length as u64;
         let fewest = length.saturating_add(4);
         [fewest, fewest.saturating_add(length.max(2))]

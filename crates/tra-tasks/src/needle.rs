@@ -2,8 +2,8 @@
 //!
 //! `BOS noise… MARK value noise… SEP MARK answer`: with three symbols,
 //! `<bos> c a <mark> b c <sep> <mark> b`. Only the answer is scored. The place of the mark is drawn
-//! evenly, the value and the noise evenly from the alphabet; noise may contain the value but never
-//! the mark. Length counts tokens between BOS and SEP.
+//! evenly; the value and the noise are drawn evenly from the alphabet. Noise may contain the value,
+//! but never the mark. Length counts tokens between BOS and SEP.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -11,7 +11,7 @@ use tra_random::Stream;
 use crate::symbols::{self, BOS, FREE, SEP};
 use crate::{Sample, Split, Task, TaskInfo};
 
-/// Stands before the value to be found.
+/// The token before the value to be found.
 pub const MARK: u32 = FREE;
 
 const SPLITS: &[Split] = &{
@@ -23,7 +23,7 @@ const SPLITS: &[Split] = &{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Needle {
-    /// How many symbols there are, for the noise and for the value.
+    /// Number of different symbols, for the noise and for the value.
     pub alphabet: u32,
 }
 
@@ -49,12 +49,8 @@ impl Task for Needle {
         self.alphabet
     }
 
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        // The value is the symbol that happens to stand behind the mark.
+        // The value is whatever symbol stands behind the mark.
         let mut hay = self.symbols().string(stream.fork(0), length);
         let place = stream.fork(1).below(0, length as u64 - 1) as usize;
         hay[place] = MARK;

@@ -10,11 +10,11 @@ use tra_random::Stream;
 use crate::symbols::{self, BOS, SEP};
 use crate::{Sample, Split, Task, TaskInfo};
 
-// Up to 300.
+// Without 500 and 1000.
 const SPLITS: &[Split] = ALL.split_at(5).0;
 const ALL: &[Split] = &symbols::string_splits(1);
 
-/// See the [module](self). It has no settings.
+/// See the [module](self). The task has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parity {}

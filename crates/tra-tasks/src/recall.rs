@@ -2,8 +2,8 @@
 //!
 //! `BOS k v k v … SEP k v k v …`: pairs in any order, then some of their keys again, each answered
 //! by its value: `<bos> k7 v1 k2 v0 k5 v1 <sep> k5 v1 k7 v1`. Only values behind SEP are scored.
-//! Keys are drawn without repeats and values evenly with repeats; as many keys are asked for as
-//! `queries` says, or all if there are fewer, none twice and in random order. Length counts pairs.
+//! Keys are drawn without repeats, values evenly and with repeats. `queries` keys are asked for, or
+//! all if there are fewer, none twice and in random order. Length counts pairs.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -20,11 +20,11 @@ const SPLITS: &[Split] = &{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recall {
-    /// How many keys there are, and the most pairs.
+    /// Number of different keys, which is also the largest number of pairs.
     pub keys: u32,
-    /// How many values there are.
+    /// Number of different values.
     pub values: u32,
-    /// How many keys are asked for, where there are as many pairs.
+    /// Number of keys that are asked for; with fewer pairs, all of them.
     pub queries: u32,
 }
 
@@ -77,7 +77,7 @@ impl Task for Recall {
         let keys = self.keys().distinct(stream.fork(0), length);
         let values = self.values().string(stream.fork(1), length);
         let queries = length.min(self.queries as usize);
-        // No more pairs than keys, whose number is 32 bits.
+        // There are no more pairs than keys, so the length fits 32 bits.
         let asked = symbols::distinct(stream.fork(2), queries, length as u32);
 
         let pairs = keys.iter().zip(&values).flat_map(|(key, value)| [*key, *value]);

@@ -38,10 +38,6 @@ impl Task for Reverse {
         self.alphabet
     }
 
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let input = self.symbols().string(stream, length);
         let answer: Vec<u32> = input.iter().rev().copied().collect();

@@ -2,8 +2,8 @@
 //!
 //! `BOS x1..xn SEP y1..yn EOS` where `y` is `x` in ascending order of tokens: with three symbols,
 //! `<bos> c a b a <sep> a a b c <eos>`. The answer and the EOS behind it are scored. Every symbol
-//! is drawn evenly from the alphabet and may repeat, as often in the answer as in the input: at
-//! lengths beyond the alphabet the task is to count. Length counts symbols of the input.
+//! is drawn evenly from the alphabet and may repeat. The answer repeats it as often as the input
+//! does, so at lengths beyond the alphabet the task is to count. Length counts symbols of the input.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
@@ -37,10 +37,6 @@ impl Task for Sort {
 
     fn symbol_count(&self) -> u32 {
         self.alphabet
-    }
-
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {

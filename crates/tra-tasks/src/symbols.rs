@@ -1,25 +1,25 @@
-//! What the tasks over strings of symbols share: special tokens, drawing, names and splits.
+//! What tasks over strings of symbols share: special tokens, drawing, names and splits.
 
 use tra_random::Stream;
 
 use crate::{Sample, Split};
 
-/// Begins every sequence.
+/// The token that begins every sequence.
 pub(crate) const BOS: u32 = 1;
-/// Ends what is given. Tokens 1 to 3 mean the same in every task here, also where one is not used.
+/// The token behind what is given. Tokens 1 to 3 mean the same in every task here, used or not.
 pub(crate) const SEP: u32 = 2;
-/// Ends an answer whose length has to be known.
+/// The token behind an answer whose length has to be found.
 pub(crate) const EOS: u32 = 3;
-/// The first token a task may give a meaning of its own.
+/// The first token that a task is free to use.
 pub(crate) const FREE: u32 = 4;
 
 /// How the tokens before [`FREE`] read.
 pub(crate) const SPECIAL: &[&str] = &["<pad>", "<bos>", "<sep>", "<eos>"];
 
-/// Far more than any model here embeds; keeps token arithmetic within 32 bits.
+/// Largest value of a setting: more than any model here embeds, and safe for 32-bit arithmetic.
 const MOST: u32 = 1_000_000;
 
-/// Says why a setting is out of range, if it is.
+/// Returns why a setting is out of range, if it is.
 pub(crate) fn check_range(setting: &str, value: u32, least: u32) -> Result<(), String> {
     match (least..=MOST).contains(&value) {
         true => Ok(()),
@@ -37,40 +37,40 @@ pub(crate) fn check_distinct(setting: &str, length: usize, count: u32) -> Result
     }
 }
 
-/// An alphabet: `count` tokens from `first` on.
+/// An alphabet: `count` consecutive tokens from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbols {
-    /// The first of them.
+    /// The first token.
     pub first: u32,
-    /// How many they are.
+    /// The number of tokens.
     pub count: u32,
 }
 
 impl Symbols {
-    /// The token after the last symbol.
+    /// Returns the token after the last symbol.
     pub fn end(self) -> u32 {
         self.first + self.count
     }
 
-    /// Draw number `index` of a stream: any symbol, evenly.
+    /// Draws any symbol evenly: draw number `index` of a stream.
     pub(crate) fn any(self, stream: Stream, index: u64) -> u32 {
         self.first + stream.below(index, self.count.into()) as u32
     }
 
-    /// A string of `n` symbols, each drawn evenly.
+    /// Draws a string of `n` symbols, each evenly.
     pub(crate) fn string(self, stream: Stream, n: usize) -> Vec<u32> {
         (0..n as u64).map(|at| self.any(stream, at)).collect()
     }
 
-    /// A string of `n <= count` symbols without repeats.
+    /// Draws a string of `n <= count` symbols without repeats.
     pub(crate) fn distinct(self, stream: Stream, n: usize) -> Vec<u32> {
         let numbers = distinct(stream, n, self.count);
         numbers.into_iter().map(|number| self.first + number).collect()
     }
 
-    /// A string of `n >= 2` symbols, and the place in it of a cue: a symbol that occurs once and
-    /// has a follower. Cue and place are drawn first and the rest among the other symbols, so two
-    /// symbols are enough and nothing is ever drawn again.
+    /// Draws a string of `n >= 2` symbols with a cue, and returns the place of the cue: a symbol
+    /// that occurs once and has a follower. Cue and place are drawn first and the rest among the
+    /// other symbols, so two symbols are enough and nothing is drawn again.
     pub(crate) fn string_with_cue(self, stream: Stream, n: usize) -> (Vec<u32>, usize) {
         let place = stream.fork(0).below(0, n as u64 - 1) as usize;
         let cue = self.any(stream.fork(0), 1);
@@ -94,8 +94,8 @@ impl Symbols {
     }
 }
 
-/// `n` of the numbers below `count`, without repeats and in random order: the first `n` steps of a
-/// Fisher-Yates shuffle.
+/// Draws `n` of the numbers below `count`, without repeats and in random order: the first `n` steps
+/// of a Fisher-Yates shuffle.
 pub(crate) fn distinct(stream: Stream, n: usize, count: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count).collect();
     for at in 0..n {
@@ -106,18 +106,18 @@ pub(crate) fn distinct(stream: Stream, n: usize, count: u32) -> Vec<u32> {
     numbers
 }
 
-/// A given part and a scored part.
+/// Makes a sample of a given part and a scored part.
 pub(crate) fn given_then_scored(given: &[u32], answer: &[u32]) -> Sample {
     let scored = [vec![false; given.len()], vec![true; answer.len()]].concat();
     Sample { tokens: [given, answer].concat(), scored }
 }
 
-/// `BOS input SEP answer EOS`: the frame of `copy`, `copy-unique`, `reverse` and `sort`.
+/// Makes the sample `BOS input SEP answer EOS`: the frame of `copy`, `copy-unique`, `reverse` and `sort`.
 pub(crate) fn transcription(input: &[u32], answer: &[u32]) -> Sample {
     given_then_scored(&[&[BOS], input, &[SEP]].concat(), &[answer, &[EOS]].concat())
 }
 
-/// The splits every task has: what is trained on, and the same again to test on.
+/// Returns the splits that every task has: one to train on, and the same again to test on.
 pub(crate) const fn train_and_iid(from: usize, to: usize) -> [Split; 2] {
     [
         Split { name: "train", about: "short", from, to },
@@ -125,12 +125,12 @@ pub(crate) const fn train_and_iid(from: usize, to: usize) -> [Split; 2] {
     ]
 }
 
-/// A split that differs from training in length alone.
+/// Returns a split that differs from training in length alone.
 pub(crate) const fn longer(name: &'static str, from: usize, to: usize) -> Split {
     Split { name, about: "longer than in training", from, to }
 }
 
-/// The splits of the tasks on strings.
+/// Returns the splits of tasks on strings.
 pub(crate) const fn string_splits(shortest: usize) -> [Split; 7] {
     let [train, iid] = train_and_iid(shortest, 50);
     [

@@ -2,7 +2,7 @@
 
 use tra_random::Stream;
 
-use crate::symbols::{SPECIAL, Symbols};
+use crate::symbols::{SPECIAL, Symbols, check_range};
 
 /// Token 0 of every task: padding, never part of a sample.
 pub const PAD: u32 = 0;
@@ -93,9 +93,10 @@ pub trait Task: Clone + Send + Sync + 'static {
     /// [`INFO`](Self::INFO), and `length` has passed [`check_length`](Self::check_length).
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample;
 
-    /// Returns what is wrong with the settings, if anything is.
+    /// Returns what is wrong with the settings, if anything is. By default, checks the number of
+    /// symbols, which most tasks have as a setting called `alphabet`.
     fn validate(&self) -> Result<(), String> {
-        Ok(())
+        check_range("alphabet", self.symbol_count(), 2)
     }
 
     /// Returns why the settings allow no sequence of that length, if they do not. Lengths that

@@ -1,7 +1,10 @@
-//! Text: every token is to be predicted from those before it, as in `The [history] [of] [the]`.
+//! Predict every token of a text from those before it, as in `The [history] [of] [the]`.
 //!
 //! A sample of length 128 is a window of 129 consecutive tokens from anywhere in the text: 128 to
-//! read, and one more to be predicted after the last of them. Length counts the tokens read.
+//! read, and one more to predict after the last of them. Length counts the tokens that are read.
+//!
+//! Tokens are kept in [`tra_text::default_cache`], which reads the environment. The folder is not a
+//! setting: a config file holds on every machine, and this folder does not.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,13 +23,13 @@ use crate::{Measure, OpenTask, Sample, Split, TaskError, TaskInfo, TextInfo};
 pub struct Text {
     /// A file or a folder.
     pub text: String,
-    /// Held-out text. Missing: that of the folder, if its files have names like
-    /// `wiki.valid.tokens`, or else the end of the text.
+    /// A file or a folder with held-out text. By default, the files of the folder that have names
+    /// like `wiki.valid.tokens`, or else the end of the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid: Option<String>,
     /// `gpt2`, `bytes`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
-    /// Share of the text, at its end, that is held out where there is no text for it.
+    /// Share of the text, at its end, that is held out if no other text is.
     pub holdout: f64,
 }
 
@@ -45,7 +48,7 @@ const INFO: TaskInfo = TaskInfo {
         Split { name: "valid", about: "held-out text", from: 128, to: 128 },
     ],
     special: &[],
-    // One more is predicted after the last that is read.
+    // The last token is only predicted.
     extra_tokens: 1,
     measure: Measure::Perplexity,
     ..TaskInfo::DEFAULT
@@ -57,7 +60,7 @@ impl From<TextError> for TaskError {
     }
 }
 
-/// Gives the tokens of a path, if they are to be had.
+/// Returns the tokens of a path, or `None` if they would have to be made first.
 type Read<'a> = dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError> + 'a;
 
 impl Settings for Text {
@@ -71,10 +74,10 @@ impl Settings for Text {
 
     fn validate(&self) -> Result<(), String> {
         if self.text.is_empty() {
-            return Err("which text? give a file or a folder with --text".into());
+            return Err("no text: give a file or a folder with --text".into());
         }
         if !(self.holdout > 0.0 && self.holdout <= 0.5) {
-            return Err(format!("holdout is a share in 0..0.5, not {}", self.holdout));
+            return Err(format!("holdout must be above 0 and at most 0.5, not {}", self.holdout));
         }
         Ok(())
     }
@@ -86,7 +89,7 @@ impl Settings for Text {
             let mut told = |Progress { read, of }| progress(path, read, of);
             Ok(Some(corpus.tokens(tokenizer, &cache, &mut told)?))
         })?;
-        opened.ok_or_else(|| TaskError::Text(format!("{}: there are no tokens", self.text)))
+        opened.ok_or_else(|| TaskError::Text(format!("{}: the text has no tokens", self.text)))
     }
 
     fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
@@ -135,7 +138,7 @@ struct OpenText {
     tokenizer: Tokenizer,
     train: Tokens,
     valid: Option<Tokens>,
-    /// Which tokens are learned from, and which are held out.
+    /// The tokens to train on, and those that are held out.
     ranges: [Range<usize>; 2],
 }
 
@@ -164,7 +167,7 @@ impl Drawn for OpenText {
         for (range, name) in self.ranges.iter().zip(["training", "held-out"]) {
             if range.len() <= length {
                 let tokens = range.len();
-                return Err(format!("the {name} text has {tokens} tokens only"));
+                return Err(format!("the {name} text has only {tokens} tokens"));
             }
         }
         Ok(())
@@ -243,7 +246,7 @@ mod tests {
         let every = (0..=90).map(|at| all[at..at + 5].to_string()).collect();
         assert_eq!(firsts, every, "nothing but what stands there, and all of it");
         assert!(text.check_length(4).is_ok());
-        assert!(text.check_length(5).unwrap_err().to_string().contains("held-out text has 5"));
+        assert!(text.check_length(5).unwrap_err().to_string().contains("held-out text has only 5"));
         assert!(text.check_length(0).is_err());
     }
 

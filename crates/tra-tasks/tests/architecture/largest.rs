@@ -36,10 +36,6 @@ impl Task for Largest {
         self.alphabet
     }
 
-    fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let string = self.symbols().string(stream, length);
         let largest = string.iter().copied().max().unwrap_or(BOS);
