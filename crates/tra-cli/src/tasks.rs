@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 use tra_lab::budget;
 use tra_lab::config::{Lengths, RunConfig};
-use tra_tasks::{NAMES, TaskSpec};
+use tra_tasks::{TaskInfo, TaskSpec};
 
 use crate::terminal;
 
@@ -21,18 +21,17 @@ pub struct TasksArgs {
 pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
     let mut text = String::new();
     let mut all = Vec::new();
-    for name in NAMES.iter().chain(&["text"]) {
-        let task = TaskSpec::by_name(name)?;
-        let (about, unit) = (task.about(), task.unit());
+    for task in TaskSpec::all() {
+        let TaskInfo { name, about, unit, splits, .. } = *task.info();
         text += &format!("{name}: {about}\n");
-        for split in task.splits() {
+        for split in splits {
             let lengths = Lengths { from: split.from, to: split.to };
             let lengths = format!("{lengths} {unit}");
             text += &format!("  {:<10} {lengths:<18} {}\n", split.name, split.about);
         }
         all.push(json!({
             "name": name, "about": about, "vocab": task.vocab(), "unit": unit,
-            "splits": task.splits().iter().map(|s| json!({
+            "splits": splits.iter().map(|s| json!({
                 "name": s.name, "about": s.about, "from": s.from, "to": s.to,
             })).collect::<Vec<_>>(),
         }));
@@ -81,7 +80,7 @@ pub struct SampleArgs {
 }
 
 pub fn sample(args: SampleArgs) -> Result<ExitCode> {
-    TaskSpec::by_name(&args.task)?;
+    args.task.parse::<TaskSpec>()?;
     let config = RunConfig::of_task(&args.task, args.length, &args.set)?;
     let task = config.task.open()?;
     let lengths = match args.length {

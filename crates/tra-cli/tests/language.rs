@@ -302,9 +302,12 @@ fn what_cannot_be_read_is_said_in_one_line_and_leaves_nothing() {
     assert!(train(&["--text", "binary.txt"]).contains("binary file"));
     assert!(train(&["--text", "gone.txt"]).contains("gone.txt"));
     assert!(train(&["--text", "train.txt", "--tokenizer", "gpt7"]).contains("gpt7"));
-    assert!(train(&["--text", "train.txt", "--tokenizer", "train.txt"]).contains("no tokenizer"));
+    assert!(
+        train(&["--text", "train.txt", "--tokenizer", "train.txt"])
+            .contains("not a usable tokenizer")
+    );
     assert!(train(&["--task", "text"]).contains("--text"));
-    assert!(train(&["--text", "short.txt"]).contains("tokens only"));
+    assert!(train(&["--text", "short.txt"]).contains("text has only"));
     assert!(train(&["--task", "copy", "--text", "train.txt"]).contains("--task text"));
     assert!(train(&["--valid", "train.txt"]).contains("which text"));
     let error = train(&["--text", "gone.txt"]);
@@ -457,7 +460,7 @@ fn samples_and_the_list_of_tasks_know_text() {
 fn generation_streams() {
     let place = Place::new();
     let (place, model) = place.lone_model();
-    // So many tokens that it cannot be already finished we have read the first.
+    // So many tokens that it cannot be done before we have read the first.
     let mut child = Command::new(env!("CARGO_BIN_EXE_tra"))
         .args(["generate", &model, "--prompt", "Line", "--tokens", "1000000", "--temperature", "0"])
         .current_dir(place.folder.path())

@@ -156,13 +156,14 @@ mod tests {
     use burn::tensor::Device;
     use tra_nn::attention::NAMES;
     use tra_nn::{DecoderConfig, Pass};
-    use tra_tasks::{Task, TaskSpec};
+    use tra_tasks::flipflop::FlipFlop;
+    use tra_tasks::{Task, TaskInfo};
 
     use crate::config::Lengths;
     use crate::curriculum::Curriculum;
 
     fn source(accumulate: usize, batch: usize) -> Source {
-        let task = TaskSpec::by_name("flipflop").unwrap();
+        let task = "flipflop".parse().unwrap();
         let length = Some(Lengths { from: 4, to: 30 });
         let config = RunConfig { task, length, seed: 3, batch, accumulate, ..RunConfig::default() };
         Source { task: config.task.open().unwrap(), config }
@@ -219,31 +220,15 @@ mod tests {
     /// A task that panics must not look like the end of the data.
     #[test]
     fn a_panic_on_the_data_thread_is_an_error() {
+        #[derive(Clone)]
         struct Broken;
         impl Task for Broken {
-            fn name(&self) -> &'static str {
-                "flipflop"
-            }
-            fn about(&self) -> &'static str {
-                ""
-            }
-            fn unit(&self) -> &'static str {
-                ""
-            }
-            fn vocab(&self) -> usize {
-                6
-            }
-            fn splits(&self) -> &'static [tra_tasks::Split] {
-                TaskSpec::by_name("flipflop").unwrap().splits()
-            }
-            fn check_length(&self, _: usize) -> Result<(), String> {
-                Ok(())
+            const INFO: TaskInfo = FlipFlop::INFO;
+            fn symbol_count(&self) -> u32 {
+                2
             }
             fn sample(&self, _: &tra_tasks::Split, _: usize, _: Stream) -> Sample {
                 panic!("no sample today")
-            }
-            fn token_name(&self, _: u32) -> String {
-                String::new()
             }
         }
         let source = Source { task: OpenTask::new(Broken), ..source(1, 1) };

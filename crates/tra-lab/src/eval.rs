@@ -250,7 +250,7 @@ mod tests {
     use tra_nn::attention::{AnyAttentionConfig, LearnedConfig, NAMES};
 
     fn flipflop() -> OpenTask {
-        TaskSpec::by_name("flipflop").unwrap().open().unwrap()
+        "flipflop".parse::<TaskSpec>().unwrap().open().unwrap()
     }
 
     /// The same answers in one pass and in pieces through the cache.

@@ -139,7 +139,7 @@ fn run(
         name: dir.name(),
         attention: config.model.attention.name().into(),
         task: config.task.name().into(),
-        unit: config.task.unit().into(),
+        unit: config.task.info().unit.into(),
         measure: config.measure(),
         seed: config.seed,
         train_length: (lengths.from, lengths.to),

@@ -1,99 +1,77 @@
 //! Add two numbers, lowest digit first.
 //!
 //! `BOS a1..an + b1..bn = s1..s(n+1) EOS`: 57 + 68 = 125 reads `<bos> 7 5 + 8 6 = 5 2 1 <eos>`. The
-//! sum, one digit longer and with a 0 there if it needs none, and the EOS behind it are scored.
-//! Every digit is uniform, but not every pair is independent. A carry travels on where two digits
-//! add up to 9; were pairs independent, a tenth of them would, and no model would ever meet a long
-//! chain. So each sample draws a share evenly from 0 to 1 and makes each `b` digit 9 minus its `a`
-//! digit with that probability, the lowest, where a chain has to begin, excepted: one carry runs
-//! through all n digits in about 1 / (2 n) of the samples. Length counts digits of each number.
+//! sum and the EOS behind it are scored. The sum always has n + 1 digits; the last may be 0.
+//!
+//! Every digit is uniform, but the two digits of a place are not always independent. A carry travels
+//! on where two digits add up to 9. Independent digits do so in a tenth of all places, and no model
+//! would ever meet a long chain of carries. So each sample draws a probability evenly from 0 to 1,
+//! and with it makes each `b` digit 9 minus its `a` digit. The lowest place, where a chain begins,
+//! is left out. One carry then runs through all n digits in about 1 / (2 n) of the samples. Length
+//! counts digits of each number.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, EOS, FREE, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
-/// Between the numbers.
+/// The token between the numbers.
 pub const PLUS: u32 = FREE;
-/// Before the sum: what other tasks call SEP.
+/// The token before the sum. Other tasks call it SEP.
 pub const EQUALS: u32 = SEP;
-
-const DIGITS: Symbols = Symbols { first: FREE + 1, count: 10 };
 
 const SPLITS: &[Split] = &{
     let [train, iid] = symbols::train_and_iid(1, 20);
     [train, iid, symbols::longer("21-40", 21, 40), symbols::longer("41-100", 41, 100)]
 };
 
-/// See the [module](self). It has no settings.
+/// See the [module](self). The task has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addition {}
 
-impl Addition {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 impl Task for Addition {
-    fn name(&self) -> &'static str {
-        "addition"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "addition",
+        about: "add two numbers, lowest digit first",
+        unit: "digits",
+        splits: SPLITS,
+        special: &["<pad>", "<bos>", "=", "<eos>", "+"],
+        tokens_per_unit: 3,
+        extra_tokens: 5,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "add two numbers, lowest digit first"
-    }
-
-    fn unit(&self) -> &'static str {
-        "digits"
-    }
-
-    fn vocab(&self) -> usize {
-        DIGITS.end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 3, 5)
+    fn symbol_count(&self) -> u32 {
+        10
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let a = DIGITS.string(stream.fork(0), length);
-        let mut b = DIGITS.string(stream.fork(1), length);
+        let digits = self.symbols();
+        let zero = digits.first;
+        let a = digits.string(stream.fork(0), length);
+        let mut b = digits.string(stream.fork(1), length);
         let (share, chance) = (stream.fork(2).uniform(0), stream.fork(3));
         for at in 1..length {
             if chance.uniform(at as u64) < share {
-                b[at] = 9 + 2 * DIGITS.first - a[at];
+                b[at] = 9 + 2 * zero - a[at];
             }
         }
         let mut sum = Vec::with_capacity(length + 2);
         let mut carry = 0;
         for (a, b) in a.iter().zip(&b) {
-            let digits = a + b - 2 * DIGITS.first + carry;
-            sum.push(DIGITS.first + digits % 10);
-            carry = digits / 10;
+            let both = a + b - 2 * zero + carry;
+            sum.push(zero + both % 10);
+            carry = both / 10;
         }
-        sum.extend([DIGITS.first + carry, EOS]);
+        sum.extend([zero + carry, EOS]);
         let given = [&[BOS], a.as_slice(), &[PLUS], b.as_slice(), &[EQUALS]].concat();
         symbols::given_then_scored(&given, &sum)
     }
 
-    fn token_name(&self, token: u32) -> String {
-        match (token, token.checked_sub(DIGITS.first)) {
-            (PLUS, _) => "+".into(),
-            (EQUALS, _) => "=".into(),
-            (_, Some(digit)) => format!("{digit}"),
-            (_, None) => DIGITS.name(token),
-        }
+    fn symbol_name(&self, number: u32) -> String {
+        number.to_string()
     }
 }
 

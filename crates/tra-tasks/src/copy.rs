@@ -2,11 +2,48 @@
 //!
 //! `BOS x1..xn SEP x1..xn EOS`: with three symbols, `<bos> c a a <sep> c a a <eos>`. The answer and
 //! the EOS behind it are scored: where to stop is part of the answer. Every symbol is drawn evenly
-//! from the alphabet. Repeated symbols make it ambiguous to find the place by content alone, so the
-//! alphabet matters; `copy-unique` is the task without that. Length counts symbols of the input.
+//! from the alphabet. Where a symbol repeats, its place cannot be found by content alone, so the
+//! size of the alphabet matters; `copy-unique` has no repeats. Length counts symbols of the input.
 
-crate::transcription::transcription!(Copy, "copy", "repeat a string", |input: &[u32]| input
-    .to_vec());
+use serde::{Deserialize, Serialize};
+use tra_random::Stream;
+
+use crate::symbols::{self, string_splits};
+use crate::{Sample, Split, Task, TaskInfo};
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Copy {
+    /// Number of different symbols.
+    pub alphabet: u32,
+}
+
+impl Default for Copy {
+    fn default() -> Self {
+        Self { alphabet: 256 }
+    }
+}
+
+impl Task for Copy {
+    const INFO: TaskInfo = TaskInfo {
+        name: "copy",
+        about: "repeat a string",
+        splits: &string_splits(1),
+        tokens_per_unit: 2,
+        extra_tokens: 3,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let input = self.symbols().string(stream, length);
+        symbols::transcription(&input, &input)
+    }
+}
 
 #[cfg(test)]
 mod tests {

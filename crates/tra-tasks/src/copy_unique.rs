@@ -8,10 +8,10 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, FREE, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols;
+use crate::{Sample, Split, Task, TaskInfo};
 
-// Without 500 and 1000, for which the alphabet would have to be larger.
+// Without 500 and 1000, which need a larger alphabet.
 const SPLITS: &[Split] = ALL.split_at(5).0;
 const ALL: &[Split] = &symbols::string_splits(1);
 
@@ -19,7 +19,7 @@ const ALL: &[Split] = &symbols::string_splits(1);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CopyUnique {
-    /// How many symbols there are, and the longest string.
+    /// Number of different symbols, which is also the length of the longest string.
     pub alphabet: u32,
 }
 
@@ -29,53 +29,27 @@ impl Default for CopyUnique {
     }
 }
 
-impl CopyUnique {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
 impl Task for CopyUnique {
-    fn name(&self) -> &'static str {
-        "copy-unique"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "copy-unique",
+        about: "repeat a string in which no symbol occurs twice",
+        splits: SPLITS,
+        tokens_per_unit: 2,
+        extra_tokens: 3,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "repeat a string in which no symbol occurs twice"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
     fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)?;
-        symbols::check_distinct(length, self.alphabet)
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 2, 3)
+        symbols::check_distinct("alphabet", length, self.alphabet)
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let input = self.symbols().distinct(stream, length);
         symbols::transcription(&input, &input)
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
     }
 }
 

@@ -8,15 +8,16 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::{Sample, Split, Task};
+use crate::symbols;
+use crate::{Sample, Split, Task, TaskInfo};
 
-/// Write the bit that follows.
+/// Instruction: write the bit that follows.
 pub const WRITE: u32 = 1;
-/// Repeat the bit written last.
+/// Instruction: repeat the bit written last.
 pub const READ: u32 = 2;
-/// Ignore the bit that follows.
+/// Instruction: ignore the bit that follows.
 pub const IGNORE: u32 = 3;
-/// The bit 0; the other bits are the tokens after it.
+/// The bit 0. The other values are the tokens after it.
 pub const ZERO: u32 = 4;
 
 const SPLITS: &[Split] = &[
@@ -35,7 +36,7 @@ const SPLITS: &[Split] = &[
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FlipFlop {
-    /// How many values a "bit" has: 2 in the paper.
+    /// Number of values that a "bit" has: 2 in the paper.
     pub values: u32,
 }
 
@@ -45,53 +46,25 @@ impl Default for FlipFlop {
     }
 }
 
-impl FlipFlop {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        match self.values {
-            2..=1_000_000 => Ok(()),
-            other => Err(format!("values must lie in 2..1000000, not {other}")),
-        }
-    }
-}
-
 impl Task for FlipFlop {
-    fn name(&self) -> &'static str {
-        "flipflop"
+    const INFO: TaskInfo = TaskInfo {
+        name: "flipflop",
+        about: "repeat the bit written last, whatever came in between",
+        unit: "tokens",
+        splits: SPLITS,
+        special: &["<pad>", "w", "r", "i"],
+        min_length: 4,
+        length_step: 2,
+        extra_tokens: 0,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.values
     }
 
-    fn about(&self) -> &'static str {
-        "repeat the bit written last, whatever came in between"
-    }
-
-    fn unit(&self) -> &'static str {
-        "tokens"
-    }
-
-    fn vocab(&self) -> usize {
-        (ZERO + self.values) as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        match length >= 4 && length.is_multiple_of(2) {
-            true => Ok(()),
-            false => Err("lengths are even and at least 4".into()),
-        }
-    }
-
-    fn least_length(&self) -> usize {
-        4
-    }
-
-    fn length_step(&self) -> usize {
-        2
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        [length as u64; 2]
+    fn validate(&self) -> Result<(), String> {
+        symbols::check_range("values", self.values, 2)
     }
 
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
@@ -123,18 +96,12 @@ impl Task for FlipFlop {
         Sample { tokens, scored }
     }
 
-    fn token_name(&self, token: u32) -> String {
-        match token {
-            WRITE => "w".into(),
-            READ => "r".into(),
-            IGNORE => "i".into(),
-            bit if bit >= ZERO => format!("{}", bit - ZERO),
-            _ => "<pad>".into(),
-        }
+    fn symbol_name(&self, number: u32) -> String {
+        number.to_string()
     }
 }
 
-/// True for the token after each read.
+/// Returns which tokens stand behind a read.
 pub fn after_reads(tokens: &[u32]) -> Vec<bool> {
     (0..tokens.len()).map(|at| at > 0 && tokens[at - 1] == READ).collect()
 }
@@ -171,7 +138,7 @@ mod tests {
                 for Sample { tokens, scored } in samples(&task, split, 64, 100) {
                     assert_eq!((tokens[0], tokens[62]), (WRITE, READ));
                     assert!(scored[63]);
-                    assert!(tokens.iter().all(|t| (*t as usize) < task.vocab()));
+                    assert!(tokens.iter().all(|t| *t < task.symbols().end()));
                     for at in (0..64).filter(|at| scored[*at]) {
                         assert_eq!(tokens[at - 1], READ);
                         let mut writes = (0..at).rev().filter(|t| t % 2 == 0);

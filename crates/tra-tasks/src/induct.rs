@@ -1,23 +1,21 @@
 //! Find the one earlier place of a cue and say what followed it there.
 //!
 //! `BOS x1..xn SEP cue answer`: with three symbols, `<bos> c a b c <sep> a b`, because `a` occurs
-//! once and `b` follows it. Only the answer is scored. The cue is drawn evenly from the alphabet
-//! and its place evenly from all but the last; the other symbols are drawn evenly from the rest of
-//! the alphabet and may repeat. Length counts symbols of the string.
+//! once and `b` follows it. Only the answer is scored. The cue is drawn evenly from the alphabet,
+//! its place evenly from all but the last. The other symbols are drawn evenly from the rest of the
+//! alphabet and may repeat. Length counts symbols of the string.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
-
-const SPLITS: &[Split] = &symbols::string_splits(2);
+use crate::symbols::{self, BOS, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Induct {
-    /// How many symbols there are.
+    /// Number of different symbols.
     pub alphabet: u32,
 }
 
@@ -27,57 +25,24 @@ impl Default for Induct {
     }
 }
 
-impl Induct {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: FREE, count: self.alphabet }
-    }
-}
-
 impl Task for Induct {
-    fn name(&self) -> &'static str {
-        "induct"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "induct",
+        about: "say what followed the cue where it occurred before",
+        splits: &symbols::string_splits(2),
+        min_length: 2,
+        extra_tokens: 4,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "say what followed the cue where it occurred before"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 2)
-    }
-
-    fn least_length(&self) -> usize {
-        2
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 1, 4)
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let (string, place) = self.symbols().string_with_cue(stream, length);
         let given = [&[BOS], string.as_slice(), &[SEP, string[place]]].concat();
         symbols::given_then_scored(&given, &[string[place + 1]])
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        self.symbols().name(token)
     }
 }
 

@@ -1,32 +1,37 @@
 //! Do with a string what the instruction before it says.
 //!
 //! `BOS instruction x1..xn SEP answer EOS`: `<bos> reverse a b c <sep> c b a <eos>`. The paper does
-//! not publish its instructions; ours are `copy`, `reverse`, `first` and `last` (one symbol), and
-//! `induct`, which gives a cue behind SEP that occurs once in the string and asks for the symbol
-//! that follows it there: `<bos> induct c a b c <sep> a b <eos>`. The answer and the EOS behind it
-//! are scored, the cue is not. Instructions are drawn evenly among those the length allows: `first`
-//! and `last` need one symbol, `induct` two; the empty string is copied and reversed to nothing.
-//! Symbols are drawn evenly and may repeat, for `induct` as in [`induct`](crate::induct); with `unique`
-//! none repeats, and no string is longer than the alphabet. Length counts symbols of the string.
+//! not publish its instructions. Ours are:
 //!
-//! The splits named after an instruction have that one alone, to see which of them a model fails at. There a string too
-//! short for the instruction is answered by nothing.
+//! - `copy` and `reverse`: the whole string;
+//! - `first` and `last`: one symbol;
+//! - `induct`: behind SEP stands a cue that occurs once in the string, and the answer is the symbol
+//!   that follows it there: `<bos> induct c a b c <sep> a b <eos>`.
+//!
+//! The answer and the EOS behind it are scored; the cue is not. Instructions are drawn evenly among
+//! those the length allows: `first` and `last` need one symbol, `induct` needs two. The answer to an
+//! empty string is EOS alone. Symbols are drawn evenly and may repeat, for `induct` as in
+//! [`induct`](crate::induct). With `unique` none repeats, and no string is longer than the alphabet.
+//! Length counts symbols of the string.
+//!
+//! A split named after an instruction has that instruction alone, which shows where a model fails.
+//! There, a string too short for the instruction has EOS as its only answer.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, EOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, EOS, FREE, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
-/// Repeat the string.
+/// Instruction: repeat the string.
 pub const COPY: u32 = FREE;
-/// Repeat the string backwards.
+/// Instruction: repeat the string backwards.
 pub const REVERSE: u32 = FREE + 1;
-/// Say the first symbol.
+/// Instruction: say the first symbol.
 pub const FIRST: u32 = FREE + 2;
-/// Say the last symbol.
+/// Instruction: say the last symbol.
 pub const LAST: u32 = FREE + 3;
-/// Say the symbol that follows the cue.
+/// Instruction: say the symbol that follows the cue.
 pub const INDUCT: u32 = FREE + 4;
 
 const SPLITS: &[Split] = &{
@@ -37,20 +42,20 @@ const SPLITS: &[Split] = &{
         symbols::longer("51-100", 51, 100),
         symbols::longer("101-200", 101, 200),
         symbols::longer("201-500", 201, 500),
-        alone(0),
-        alone(1),
-        alone(2),
-        alone(3),
-        alone(4),
+        alone(COPY),
+        alone(REVERSE),
+        alone(FIRST),
+        alone(LAST),
+        alone(INDUCT),
     ]
 };
 
-/// Every instruction, with its name.
-const INSTRUCTIONS: [(u32, &str); 5] =
-    [(COPY, "copy"), (REVERSE, "reverse"), (FIRST, "first"), (LAST, "last"), (INDUCT, "induct")];
+/// The tokens before the symbols; from [`COPY`] on they are the instructions.
+const SPECIAL: &[&str] =
+    &["<pad>", "<bos>", "<sep>", "<eos>", "copy", "reverse", "first", "last", "induct"];
 
-const fn alone(number: usize) -> Split {
-    let (_, name) = INSTRUCTIONS[number];
+const fn alone(instruction: u32) -> Split {
+    let name = SPECIAL[instruction as usize];
     Split { name, about: "this instruction alone, longer than in training", from: 201, to: 500 }
 }
 
@@ -58,9 +63,9 @@ const fn alone(number: usize) -> Split {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Instruct {
-    /// How many symbols there are, instructions not counted.
+    /// Number of different symbols, instructions not counted.
     pub alphabet: u32,
-    /// No symbol occurs twice in a string, so that every place can be found by content alone.
+    /// Whether no symbol occurs twice in a string, so that every place can be found by content alone.
     pub unique: bool,
 }
 
@@ -70,61 +75,43 @@ impl Default for Instruct {
     }
 }
 
-impl Instruct {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: INDUCT + 1, count: self.alphabet }
-    }
-}
-
 impl Task for Instruct {
-    fn name(&self) -> &'static str {
-        "instruct"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "instruct",
+        about: "do with a string what the instruction before it says",
+        splits: SPLITS,
+        special: SPECIAL,
+        min_length: 0,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "do with a string what the instruction before it says"
-    }
-
-    fn unit(&self) -> &'static str {
-        "symbols"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
     fn check_length(&self, length: usize) -> Result<(), String> {
-        if self.unique { symbols::check_distinct(length, self.alphabet) } else { Ok(()) }
-    }
-
-    fn least_length(&self) -> usize {
-        0
+        if self.unique {
+            symbols::check_distinct("alphabet", length, self.alphabet)
+        } else {
+            Ok(())
+        }
     }
 
     fn token_bounds(&self, length: usize) -> [u64; 2] {
-        // A short answer, or the string again; a cue and an answer may be more than a short string.
-        let [fewest, _] = symbols::as_long(length, 1, 4);
-        let [copied, _] = symbols::as_long(length, 2, 4);
-        [fewest, copied.max(fewest.saturating_add(2))]
+        // At least EOS; at most the string again or, if it is short, a cue and an answer.
+        let length = length as u64;
+        let fewest = length.saturating_add(4);
+        [fewest, fewest.saturating_add(length.max(2))]
     }
 
     fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
-        let alone = INSTRUCTIONS.iter().find(|(_, name)| *name == split.name);
+        let alone = (COPY..=INDUCT).find(|token| SPECIAL[*token as usize] == split.name);
         let possible = match length {
             0 => 2,
             1 => 4,
             _ => 5,
         };
-        let (instruction, _) =
-            *alone.unwrap_or_else(|| &INSTRUCTIONS[stream.fork(0).below(0, possible) as usize]);
+        let instruction = alone.unwrap_or_else(|| COPY + stream.fork(0).below(0, possible) as u32);
         let (string, place) = match instruction {
             _ if self.unique => {
                 let place = stream.fork(2).below(0, (length as u64).saturating_sub(1).max(1));
@@ -146,11 +133,6 @@ impl Task for Instruct {
         };
         answer.push(EOS);
         symbols::given_then_scored(&given, &answer)
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        let instruction = INSTRUCTIONS.iter().find(|(instruction, _)| *instruction == token);
-        instruction.map_or_else(|| self.symbols().name(token), |(_, name)| (*name).into())
     }
 }
 
@@ -228,7 +210,8 @@ mod tests {
 
     #[test]
     fn an_instruction_can_be_tested_alone() {
-        for (instruction, name) in INSTRUCTIONS {
+        for instruction in COPY..=INDUCT {
+            let name = SPECIAL[instruction as usize];
             for unique in [false, true] {
                 let task = Instruct { alphabet: 20, unique };
                 for length in [0, 1, 2, 7] {

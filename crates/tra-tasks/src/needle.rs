@@ -2,16 +2,16 @@
 //!
 //! `BOS noise… MARK value noise… SEP MARK answer`: with three symbols,
 //! `<bos> c a <mark> b c <sep> <mark> b`. Only the answer is scored. The place of the mark is drawn
-//! evenly, the value and the noise evenly from the alphabet; noise may contain the value but never
-//! the mark. Length counts tokens between BOS and SEP.
+//! evenly; the value and the noise are drawn evenly from the alphabet. Noise may contain the value,
+//! but never the mark. Length counts tokens between BOS and SEP.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, FREE, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
-/// Stands before the value to be found.
+/// The token before the value to be found.
 pub const MARK: u32 = FREE;
 
 const SPLITS: &[Split] = &{
@@ -23,7 +23,7 @@ const SPLITS: &[Split] = &{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Needle {
-    /// How many symbols there are, for the noise and for the value.
+    /// Number of different symbols, for the noise and for the value.
     pub alphabet: u32,
 }
 
@@ -33,63 +33,29 @@ impl Default for Needle {
     }
 }
 
-impl Needle {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("alphabet", self.alphabet, 2)
-    }
-
-    fn symbols(&self) -> Symbols {
-        Symbols { first: MARK + 1, count: self.alphabet }
-    }
-}
-
 impl Task for Needle {
-    fn name(&self) -> &'static str {
-        "needle"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "needle",
+        about: "find the one marked value in noise",
+        unit: "tokens",
+        splits: SPLITS,
+        special: &["<pad>", "<bos>", "<sep>", "<eos>", "<mark>"],
+        min_length: 2,
+        extra_tokens: 4,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "find the one marked value in noise"
-    }
-
-    fn unit(&self) -> &'static str {
-        "tokens"
-    }
-
-    fn vocab(&self) -> usize {
-        self.symbols().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 2)
-    }
-
-    fn least_length(&self) -> usize {
-        2
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 1, 4)
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        // The value is the symbol that happens to stand behind the mark.
+        // The value is whatever symbol stands behind the mark.
         let mut hay = self.symbols().string(stream.fork(0), length);
         let place = stream.fork(1).below(0, length as u64 - 1) as usize;
         hay[place] = MARK;
         let given = [&[BOS], hay.as_slice(), &[SEP, MARK]].concat();
         symbols::given_then_scored(&given, &[hay[place + 1]])
-    }
-
-    fn token_name(&self, token: u32) -> String {
-        match token {
-            MARK => "<mark>".into(),
-            _ => self.symbols().name(token),
-        }
     }
 }
 

@@ -5,45 +5,98 @@ use std::sync::Arc;
 
 use tra_random::Stream;
 
-use crate::{Sample, Split, Task, TaskError, TextInfo};
+use crate::{Sample, Split, Task, TaskError, TaskInfo, TextInfo};
 
 /// A task ready to be drawn from: its settings are checked, and the text it may read is open.
 ///
 /// A run opens its task once, with [`TaskSpec::open`](crate::TaskSpec::open), and passes it down.
 /// Clones share what was opened.
 #[derive(Clone)]
-pub struct OpenTask(pub(crate) Arc<dyn Task>);
+pub struct OpenTask(Arc<dyn Drawn>);
 
 /// More splits than any task has.
 pub(crate) const SPLITS: u64 = 64;
 
-/// The number of the last sequence of a split: beyond it two would share a stream.
+/// The number of the last sequence of a split. Beyond it two sequences would share a stream.
 pub const LAST_INDEX: u64 = u64::MAX / SPLITS - 1;
 
+/// What can be done with any open task: [`Task`] without its constant, so that it can be boxed.
+pub(crate) trait Drawn: Send + Sync {
+    fn info(&self) -> &'static TaskInfo;
+    fn vocab(&self) -> usize;
+    fn token_name(&self, token: u32) -> String;
+    fn check_length(&self, length: usize) -> Result<(), String>;
+    fn token_bounds(&self, length: usize) -> [u64; 2];
+    fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample;
+    fn text(&self) -> Option<TextInfo<'_>>;
+}
+
+impl<T: Task> Drawn for T {
+    fn info(&self) -> &'static TaskInfo {
+        const { &T::INFO }
+    }
+
+    fn vocab(&self) -> usize {
+        self.symbols().end() as usize
+    }
+
+    fn token_name(&self, token: u32) -> String {
+        match T::INFO.special.get(token as usize) {
+            Some(name) => (*name).into(),
+            None => self.symbol_name(token - self.symbols().first),
+        }
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), String> {
+        Task::check_length(self, length)
+    }
+
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        Task::token_bounds(self, length)
+    }
+
+    fn sample(&self, split: &Split, length: usize, stream: Stream) -> Sample {
+        Task::sample(self, split, length, stream)
+    }
+
+    fn text(&self) -> Option<TextInfo<'_>> {
+        None
+    }
+}
+
 impl OpenTask {
-    /// Wraps a task that needs no opening.
-    pub fn new(task: impl Task + 'static) -> Self {
+    /// Wraps a task whose settings make sense.
+    pub fn new(task: impl Task) -> Self {
+        Self::from_drawn(task)
+    }
+
+    pub(crate) fn from_drawn(task: impl Drawn + 'static) -> Self {
         Self(Arc::new(task))
+    }
+
+    /// Returns what is the same for all settings of the task.
+    pub fn info(&self) -> &'static TaskInfo {
+        self.0.info()
     }
 
     /// Returns the name that users type.
     pub fn name(&self) -> &'static str {
-        self.0.name()
+        self.info().name
+    }
+
+    /// Returns the distributions that the task offers, `train` first.
+    pub fn splits(&self) -> &'static [Split] {
+        self.info().splits
+    }
+
+    /// Returns the split of that name.
+    pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
+        self.info().split(name)
     }
 
     /// Returns the number of tokens, padding included.
     pub fn vocab(&self) -> usize {
         self.0.vocab()
-    }
-
-    /// Returns the distributions that the task offers, `train` first.
-    pub fn splits(&self) -> &'static [Split] {
-        self.0.splits()
-    }
-
-    /// Returns the split of that name.
-    pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
-        find_split(self.name(), self.splits(), name)
     }
 
     /// Returns how a token reads, as short as can be.
@@ -56,12 +109,12 @@ impl OpenTask {
         self.0.token_bounds(length)
     }
 
-    /// Describes the text that samples come from, where they come from one.
+    /// Returns what there is to know of the text that samples come from, if they come from one.
     pub fn text(&self) -> Option<TextInfo<'_>> {
         self.0.text()
     }
 
-    /// Draws sample number `index` of a split, of a length in `from..=to` (drawn evenly).
+    /// Draws sample number `index` of a split. Its length is drawn evenly from `from..=to`.
     ///
     /// The stream of a sample is keyed by `index * 64 + number of the split`, and forking is
     /// one-to-one in that key: under one seed no two samples share a stream, so a test sample is
@@ -95,7 +148,7 @@ impl OpenTask {
         if from == to {
             return Ok(from);
         }
-        let step = self.0.length_step().max(1);
+        let step = self.info().length_step;
         // Counted, not listed: a range may be long, and every draw comes by here.
         let first = from.div_ceil(step);
         let count = ((to / step - first) as u64).saturating_add(1);
@@ -105,10 +158,15 @@ impl OpenTask {
     /// Returns an error if the task has no sequence of that length.
     pub fn check_length(&self, length: usize) -> Result<(), TaskError> {
         let wrong = |reason| TaskError::Length { task: self.name(), length, reason };
-        self.0.check_length(length).map_err(wrong)
+        self.reason_against(length).map_err(wrong)
     }
 
-    /// Returns an error if sequences cannot be drawn from a range of lengths, both ends included.
+    fn reason_against(&self, length: usize) -> Result<(), String> {
+        self.info().check_length(length)?;
+        self.0.check_length(length)
+    }
+
+    /// Returns an error if sequences cannot be drawn from the lengths `from..=to`.
     ///
     /// Both ends have to be lengths of the task, so that a range means what it says: `0..50` does
     /// not quietly begin at 1, nor does `1..500` end at the number of symbols. An end between two
@@ -117,26 +175,23 @@ impl OpenTask {
         if from == to {
             return self.check_length(from);
         }
-        let (task, range) = (self.name(), (from, to));
-        let wrong = |length, reason| TaskError::Range { task, range, length, reason };
-        let step = self.0.length_step().max(1);
-        let least = self.0.least_length();
-        if from < least {
-            let reason = self.0.check_length(from).err();
-            return Err(wrong(from, reason.unwrap_or_else(|| format!("lengths start at {least}"))));
+        let TaskInfo { name: task, min_length, length_step: step, .. } = *self.info();
+        let wrong = |length, reason| TaskError::Range { task, range: (from, to), length, reason };
+        if from < min_length {
+            self.info().check_length(from).map_err(|reason| wrong(from, reason))?;
         }
         let last = to - to % step;
         if last < from {
             return Err(wrong(from, format!("lengths are multiples of {step}")));
         }
-        self.0.check_length(last).map_err(|reason| wrong(to, reason))
+        self.reason_against(last).map_err(|reason| wrong(to, reason))
     }
 
-    /// Returns the longest length up to `length` that the task has sequences of, if there is any.
+    /// Returns the longest length up to `length` that the task has sequences of, if there is one.
     pub fn longest_up_to(&self, length: usize) -> Option<usize> {
-        let step = self.0.length_step().max(1);
-        let has = |number: usize| self.0.check_length(number * step).is_ok();
-        let (mut low, mut high) = (self.0.least_length().div_ceil(step), length / step);
+        let TaskInfo { min_length, length_step: step, .. } = *self.info();
+        let has = |number: usize| self.reason_against(number * step).is_ok();
+        let (mut low, mut high) = (min_length.div_ceil(step), length / step);
         if low > high || !has(low) {
             return None;
         }
@@ -155,14 +210,12 @@ impl fmt::Debug for OpenTask {
     }
 }
 
-pub(crate) fn find_split(
-    task: &'static str,
-    splits: &'static [Split],
-    name: &str,
-) -> Result<&'static Split, TaskError> {
-    splits.iter().find(|split| split.name == name).ok_or_else(|| TaskError::UnknownSplit {
-        task,
-        split: name.into(),
-        known: splits.iter().map(|split| split.name).collect(),
-    })
+impl TaskInfo {
+    pub(crate) fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
+        self.splits.iter().find(|split| split.name == name).ok_or_else(|| TaskError::UnknownSplit {
+            task: self.name,
+            split: name.into(),
+            known: self.splits.iter().map(|split| split.name).collect(),
+        })
+    }
 }

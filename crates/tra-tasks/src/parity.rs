@@ -7,66 +7,41 @@
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
-use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::symbols::{self, BOS, SEP};
+use crate::{Sample, Split, Task, TaskInfo};
 
-const BITS: Symbols = Symbols { first: FREE, count: 2 };
-
-// Up to 300.
+// Without 500 and 1000.
 const SPLITS: &[Split] = ALL.split_at(5).0;
 const ALL: &[Split] = &symbols::string_splits(1);
 
-/// See the [module](self). It has no settings.
+/// See the [module](self). The task has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Parity {}
 
-impl Parity {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 impl Task for Parity {
-    fn name(&self) -> &'static str {
-        "parity"
-    }
+    const INFO: TaskInfo = TaskInfo {
+        name: "parity",
+        about: "say whether the number of ones is odd",
+        unit: "bits",
+        splits: SPLITS,
+        extra_tokens: 3,
+        ..TaskInfo::DEFAULT
+    };
 
-    fn about(&self) -> &'static str {
-        "say whether the number of ones is odd"
-    }
-
-    fn unit(&self) -> &'static str {
-        "bits"
-    }
-
-    fn vocab(&self) -> usize {
-        BITS.end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
-    }
-
-    fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)
-    }
-
-    fn token_bounds(&self, length: usize) -> [u64; 2] {
-        symbols::as_long(length, 1, 3)
+    fn symbol_count(&self) -> u32 {
+        2
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
-        let bits = BITS.string(stream, length);
-        let odd = bits.iter().fold(0, |odd, bit| odd ^ (bit - BITS.first));
-        symbols::given_then_scored(&[&[BOS], bits.as_slice(), &[SEP]].concat(), &[BITS.first + odd])
+        let zero = self.symbols().first;
+        let bits = self.symbols().string(stream, length);
+        let odd = bits.iter().fold(0, |odd, bit| odd ^ (bit - zero));
+        symbols::given_then_scored(&[&[BOS], bits.as_slice(), &[SEP]].concat(), &[zero + odd])
     }
 
-    fn token_name(&self, token: u32) -> String {
-        match token.checked_sub(BITS.first) {
-            Some(bit) => format!("{bit}"),
-            None => BITS.name(token),
-        }
+    fn symbol_name(&self, number: u32) -> String {
+        number.to_string()
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! `BOS k v k v … SEP k v k v …`: pairs in any order, then some of their keys again, each answered
 //! by its value: `<bos> k7 v1 k2 v0 k5 v1 <sep> k5 v1 k7 v1`. Only values behind SEP are scored.
-//! Keys are drawn without repeats and values evenly with repeats; as many keys are asked for as
-//! `queries` says, or all if there are fewer, none twice and in random order. Length counts pairs.
+//! Keys are drawn without repeats, values evenly and with repeats. `queries` keys are asked for, or
+//! all if there are fewer, none twice and in random order. Length counts pairs.
 
 use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 
 use crate::symbols::{self, BOS, FREE, SEP, Symbols};
-use crate::{Sample, Split, Task};
+use crate::{Sample, Split, Task, TaskInfo};
 
 const SPLITS: &[Split] = &{
     let [train, iid] = symbols::train_and_iid(1, 32);
@@ -20,11 +20,11 @@ const SPLITS: &[Split] = &{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recall {
-    /// How many keys there are, and the most pairs.
+    /// Number of different keys, which is also the largest number of pairs.
     pub keys: u32,
-    /// How many values there are.
+    /// Number of different values.
     pub values: u32,
-    /// How many keys are asked for, where there are as many pairs.
+    /// Number of keys that are asked for; with fewer pairs, all of them.
     pub queries: u32,
 }
 
@@ -35,12 +35,6 @@ impl Default for Recall {
 }
 
 impl Recall {
-    pub(crate) fn validate(&self) -> Result<(), String> {
-        symbols::check_range("keys", self.keys, 1)?;
-        symbols::check_range("values", self.values, 2)?;
-        symbols::check_range("queries", self.queries, 1)
-    }
-
     fn keys(&self) -> Symbols {
         Symbols { first: FREE, count: self.keys }
     }
@@ -51,47 +45,39 @@ impl Recall {
 }
 
 impl Task for Recall {
-    fn name(&self) -> &'static str {
-        "recall"
+    const INFO: TaskInfo = TaskInfo {
+        name: "recall",
+        about: "say which value came with each key",
+        unit: "pairs",
+        splits: SPLITS,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.keys + self.values
     }
 
-    fn about(&self) -> &'static str {
-        "say which value came with each key"
-    }
-
-    fn unit(&self) -> &'static str {
-        "pairs"
-    }
-
-    fn vocab(&self) -> usize {
-        self.values().end() as usize
-    }
-
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
+    fn validate(&self) -> Result<(), String> {
+        symbols::check_range("keys", self.keys, 1)?;
+        symbols::check_range("values", self.values, 2)?;
+        symbols::check_range("queries", self.queries, 1)
     }
 
     fn check_length(&self, length: usize) -> Result<(), String> {
-        symbols::check_least(length, 1)?;
-        match length <= self.keys as usize {
-            true => Ok(()),
-            false => Err(format!(
-                "there are only {} different keys; set keys to {length} or more",
-                self.keys
-            )),
-        }
+        symbols::check_distinct("keys", length, self.keys)
     }
 
     fn token_bounds(&self, length: usize) -> [u64; 2] {
-        let asked = length.min(self.queries as usize) as u64;
-        symbols::as_long(length, 2, 2).map(|tokens| tokens.saturating_add(2 * asked))
+        let length = length as u64;
+        let pairs = length.saturating_add(length.min(self.queries.into()));
+        [pairs.saturating_mul(2).saturating_add(2); 2]
     }
 
     fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
         let keys = self.keys().distinct(stream.fork(0), length);
         let values = self.values().string(stream.fork(1), length);
         let queries = length.min(self.queries as usize);
-        // No more pairs than keys, whose number is 32 bits.
+        // There are no more pairs than keys, so the length fits 32 bits.
         let asked = symbols::distinct(stream.fork(2), queries, length as u32);
 
         let pairs = keys.iter().zip(&values).flat_map(|(key, value)| [*key, *value]);
@@ -104,12 +90,10 @@ impl Task for Recall {
         Sample { tokens, scored }
     }
 
-    fn token_name(&self, token: u32) -> String {
-        let number = |symbols: Symbols| token.checked_sub(symbols.first);
-        match (number(self.keys()), number(self.values())) {
-            (_, Some(value)) => format!("v{value}"),
-            (Some(key), None) => format!("k{key}"),
-            (None, None) => self.keys().name(token),
+    fn symbol_name(&self, number: u32) -> String {
+        match number.checked_sub(self.keys) {
+            Some(value) => format!("v{value}"),
+            None => format!("k{number}"),
         }
     }
 }
@@ -149,7 +133,7 @@ mod tests {
     fn keys_values_and_queries_are_drawn_evenly() {
         for (keys, values) in [(8, 4), (4, 8)] {
             let task = Recall { keys, values, queries: 2 };
-            assert_eq!(task.vocab(), 16);
+            assert_eq!(task.symbols().end(), 16);
             let places = [(1, keys, 4), (10, keys, 4), (12, keys, 4)];
             let answers = [(2, values, 4 + keys), (11, values, 4 + keys), (13, values, 4 + keys)];
             for (at, count_of, first) in places.into_iter().chain(answers) {

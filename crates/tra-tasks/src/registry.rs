@@ -1,6 +1,7 @@
 //! The list of tasks. Adding one is one new file beside this and one line below.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,126 +16,34 @@ use crate::parity::Parity;
 use crate::recall::Recall;
 use crate::reverse::Reverse;
 use crate::sort::Sort;
+#[cfg(feature = "text")]
 use crate::text::Text;
-use crate::{Measure, OpenTask, Split, Task, TaskError};
+use crate::{OpenTask, Split, Task, TaskError, TaskInfo};
 
-/// One line a task: the name users type and its settings, which are the task itself.
+/// Writes [`TaskSpec`] from one line per task: the name users type, and the type of its settings.
 macro_rules! tasks {
-    ($($name:literal: $task:ident;)*) => {
-        /// Names of all tasks whose samples are drawn. `text` is read from files.
-        pub const NAMES: &[&str] = &[$($name),*];
-
-        /// The settings of any task, under its name. [`open`](Self::open) makes it ready to be drawn from.
+    ($($(#[$only:meta])* $name:literal: $task:ident;)*) => {
+        /// The settings of any task, under its name. [`open`](Self::open) makes it ready to be
+        /// drawn from.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "name")]
         pub enum TaskSpec {
-            $(#[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $task($task),)*
-            /// `text`
-            #[serde(rename = "text")]
-            Text(Text),
+            $($(#[$only])* #[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $task($task),)*
         }
 
         impl TaskSpec {
-            /// The task of that name with its default settings.
-            pub fn by_name(name: &str) -> Result<Self, TaskError> {
-                match name {
-                    $($name => Ok(Self::$task($task::default())),)*
-                    "text" => Ok(Self::Text(Text::default())),
-                    _ => Err(TaskError::UnknownTask(name.into())),
-                }
+            /// Returns every task with its default settings.
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$($(#[$only])* Self::$task($task::default()),)*].into_iter()
             }
 
-            /// What users type.
-            pub fn name(&self) -> &'static str {
+            fn settings(&self) -> &dyn Settings {
                 match self {
-                    $(Self::$task(_) => $name,)*
-                    Self::Text(_) => "text",
-                }
-            }
-
-            /// What is asked of a model, in one line.
-            pub fn about(&self) -> &'static str {
-                match self {
-                    $(Self::$task(task) => task.about(),)*
-                    Self::Text(_) => crate::text::ABOUT,
-                }
-            }
-
-            /// Number of tokens; that of text depends on its tokenizer.
-            pub fn vocab(&self) -> Option<usize> {
-                match self {
-                    $(Self::$task(task) => Some(task.vocab()),)*
-                    Self::Text(_) => None,
-                }
-            }
-
-            /// What a length counts.
-            pub fn unit(&self) -> &'static str {
-                match self {
-                    $(Self::$task(task) => task.unit(),)*
-                    Self::Text(_) => "tokens",
-                }
-            }
-
-            /// The distributions it offers, `train` first.
-            pub fn splits(&self) -> &'static [Split] {
-                match self {
-                    $(Self::$task(task) => task.splits(),)*
-                    Self::Text(_) => crate::text::SPLITS,
-                }
-            }
-
-            /// Says what is wrong with the settings, if anything is. Files are not looked at.
-            pub fn validate(&self) -> Result<(), TaskError> {
-                let wrong = |reason| TaskError::Setting { task: self.name(), reason };
-                match self {
-                    $(Self::$task(task) => task.validate().map_err(wrong),)*
-                    Self::Text(text) => text.validate().map_err(wrong),
-                }
-            }
-
-            /// Opens the task. A text is tokenised if need be; `progress` is told which file or
-            /// folder is read, how many of its bytes are read and how many it has.
-            pub fn open_with(
-                &self,
-                progress: &mut dyn FnMut(&Path, u64, u64),
-            ) -> Result<OpenTask, TaskError> {
-                self.validate()?;
-                match self {
-                    $(Self::$task(task) => Ok(OpenTask::new(task.clone())),)*
-                    Self::Text(text) => text.open(progress).map(OpenTask::new),
-                }
-            }
-
-            /// Opens the task, or returns `None` where a text would have to be tokenised first.
-            pub fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
-                match self {
-                    Self::Text(text) => Ok(text.open_cached()?.map(OpenTask::new)),
-                    _ => self.open().map(Some),
+                    $($(#[$only])* Self::$task(task) => task,)*
                 }
             }
         }
     };
-}
-
-impl TaskSpec {
-    /// Opens the task. A text is tokenised if need be.
-    pub fn open(&self) -> Result<OpenTask, TaskError> {
-        self.open_with(&mut |_, _, _| {})
-    }
-
-    /// By what a model of it is judged.
-    pub fn measure(&self) -> Measure {
-        match self {
-            Self::Text(_) => Measure::Perplexity,
-            _ => Measure::ExactMatch,
-        }
-    }
-
-    /// The split of that name.
-    pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
-        crate::open::find_split(self.name(), self.splits(), name)
-    }
 }
 
 tasks! {
@@ -149,6 +58,107 @@ tasks! {
     "addition": Addition;
     "recall": Recall;
     "needle": Needle;
+    #[cfg(feature = "text")]
+    "text": Text;
+}
+
+/// Is told which file or folder is read, how many of its bytes are read and how many it has.
+pub(crate) type Progress<'a> = dyn FnMut(&Path, u64, u64) + 'a;
+
+/// What can be done with the settings of any task.
+pub(crate) trait Settings {
+    fn info(&self) -> &'static TaskInfo;
+    fn vocab(&self) -> Option<usize>;
+    fn validate(&self) -> Result<(), String>;
+    fn open(&self, progress: &mut Progress<'_>) -> Result<OpenTask, TaskError>;
+    fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError>;
+}
+
+impl<T: Task> Settings for T {
+    fn info(&self) -> &'static TaskInfo {
+        const { &T::INFO }
+    }
+
+    fn vocab(&self) -> Option<usize> {
+        Some(self.symbols().end() as usize)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Task::validate(self)
+    }
+
+    fn open(&self, _: &mut Progress<'_>) -> Result<OpenTask, TaskError> {
+        Ok(OpenTask::new(self.clone()))
+    }
+
+    fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
+        Ok(Some(OpenTask::new(self.clone())))
+    }
+}
+
+impl TaskSpec {
+    /// Returns what is the same for all settings of the task.
+    pub fn info(&self) -> &'static TaskInfo {
+        self.settings().info()
+    }
+
+    /// Returns the name that users type.
+    pub fn name(&self) -> &'static str {
+        self.info().name
+    }
+
+    /// Returns the distributions that the task offers, `train` first.
+    pub fn splits(&self) -> &'static [Split] {
+        self.info().splits
+    }
+
+    /// Returns the split of that name.
+    pub fn split(&self, name: &str) -> Result<&'static Split, TaskError> {
+        self.info().split(name)
+    }
+
+    /// Returns the number of tokens, unless it is known only when the task is open, as for text.
+    pub fn vocab(&self) -> Option<usize> {
+        self.settings().vocab()
+    }
+
+    /// Returns what is wrong with the settings, if anything is. Files are not looked at.
+    pub fn validate(&self) -> Result<(), TaskError> {
+        let wrong = |reason| TaskError::Setting { task: self.name(), reason };
+        self.settings().validate().map_err(wrong)
+    }
+
+    /// Opens the task. A text is tokenised if need be.
+    pub fn open(&self) -> Result<OpenTask, TaskError> {
+        self.open_with(&mut |_, _, _| {})
+    }
+
+    /// Opens the task as [`open`](Self::open) does. While a text is tokenised, `progress` is told
+    /// which file or folder is read, how many of its bytes are read and how many it has.
+    pub fn open_with(
+        &self,
+        progress: &mut dyn FnMut(&Path, u64, u64),
+    ) -> Result<OpenTask, TaskError> {
+        self.validate()?;
+        self.settings().open(progress)
+    }
+
+    /// Opens the task, or returns `None` if a text would have to be tokenised first.
+    pub fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
+        self.validate()?;
+        self.settings().open_prepared()
+    }
+}
+
+impl FromStr for TaskSpec {
+    type Err = TaskError;
+
+    /// Returns the task of that name with its default settings.
+    fn from_str(name: &str) -> Result<Self, TaskError> {
+        Self::all()
+            .find(|spec| spec.name() == name)
+            .ok_or_else(|| TaskError::UnknownTask(name.into()))
+    }
 }
 
 #[cfg(test)]
@@ -162,13 +172,15 @@ mod tests {
 
     #[test]
     fn a_name_is_a_config_and_unknown_settings_are_refused() {
-        for name in NAMES {
-            assert_eq!(read(&[("name", name)]).unwrap(), TaskSpec::by_name(name).unwrap());
+        for spec in TaskSpec::all() {
+            let name = spec.name();
+            assert_eq!(name.parse(), Ok(spec.clone()));
+            assert_eq!(read(&[("name", name)]).unwrap(), spec);
             let text = read(&[("name", name), ("alphabett", "3")]).unwrap_err().to_string();
             assert!(text.contains("alphabett"), "{name}: {text}");
         }
         assert!(read(&[("name", "cpoy")]).is_err());
-        let text = TaskSpec::by_name("cpoy").unwrap_err().to_string();
+        let text = "cpoy".parse::<TaskSpec>().unwrap_err().to_string();
         assert!(text.contains("copy, copy-unique"), "{text}");
     }
 

@@ -4,12 +4,46 @@
 //! the EOS behind it are scored. Every symbol is drawn evenly from the alphabet and may repeat.
 //! Length counts symbols of the input.
 
-crate::transcription::transcription!(
-    Reverse,
-    "reverse",
-    "repeat a string backwards",
-    |input: &[u32]| input.iter().rev().copied().collect()
-);
+use serde::{Deserialize, Serialize};
+use tra_random::Stream;
+
+use crate::symbols::{self, string_splits};
+use crate::{Sample, Split, Task, TaskInfo};
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reverse {
+    /// Number of different symbols.
+    pub alphabet: u32,
+}
+
+impl Default for Reverse {
+    fn default() -> Self {
+        Self { alphabet: 256 }
+    }
+}
+
+impl Task for Reverse {
+    const INFO: TaskInfo = TaskInfo {
+        name: "reverse",
+        about: "repeat a string backwards",
+        splits: &string_splits(1),
+        tokens_per_unit: 2,
+        extra_tokens: 3,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let input = self.symbols().string(stream, length);
+        let answer: Vec<u32> = input.iter().rev().copied().collect();
+        symbols::transcription(&input, &answer)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -2,19 +2,50 @@
 //!
 //! `BOS x1..xn SEP y1..yn EOS` where `y` is `x` in ascending order of tokens: with three symbols,
 //! `<bos> c a b a <sep> a a b c <eos>`. The answer and the EOS behind it are scored. Every symbol
-//! is drawn evenly from the alphabet and may repeat, as often in the answer as in the input: at
-//! lengths beyond the alphabet the task is to count. Length counts symbols of the input.
+//! is drawn evenly from the alphabet and may repeat. The answer repeats it as often as the input
+//! does, so at lengths beyond the alphabet the task is to count. Length counts symbols of the input.
 
-crate::transcription::transcription!(
-    Sort,
-    "sort",
-    "put the symbols of a string in order",
-    |input: &[u32]| {
-        let mut answer = input.to_vec();
-        answer.sort_unstable();
-        answer
+use serde::{Deserialize, Serialize};
+use tra_random::Stream;
+
+use crate::symbols::{self, string_splits};
+use crate::{Sample, Split, Task, TaskInfo};
+
+/// See the [module](self).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sort {
+    /// Number of different symbols.
+    pub alphabet: u32,
+}
+
+impl Default for Sort {
+    fn default() -> Self {
+        Self { alphabet: 256 }
     }
-);
+}
+
+impl Task for Sort {
+    const INFO: TaskInfo = TaskInfo {
+        name: "sort",
+        about: "put the symbols of a string in order",
+        splits: &string_splits(1),
+        tokens_per_unit: 2,
+        extra_tokens: 3,
+        ..TaskInfo::DEFAULT
+    };
+
+    fn symbol_count(&self) -> u32 {
+        self.alphabet
+    }
+
+    fn sample(&self, _: &Split, length: usize, stream: Stream) -> Sample {
+        let input = self.symbols().string(stream, length);
+        let mut answer = input.clone();
+        answer.sort_unstable();
+        symbols::transcription(&input, &answer)
+    }
+}
 
 #[cfg(test)]
 mod tests {

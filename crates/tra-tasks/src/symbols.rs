@@ -1,22 +1,25 @@
-//! What the tasks over strings of symbols share: special tokens, drawing, names and splits.
+//! What tasks over strings of symbols share: special tokens, drawing, names and splits.
 
 use tra_random::Stream;
 
-use crate::{PAD, Sample, Split};
+use crate::{Sample, Split};
 
-/// Begins every sequence.
+/// The token that begins every sequence.
 pub(crate) const BOS: u32 = 1;
-/// Ends what is given. Tokens 1 to 3 mean the same in every task here, also where one is not used.
+/// The token behind what is given. Tokens 1 to 3 mean the same in every task here, used or not.
 pub(crate) const SEP: u32 = 2;
-/// Ends an answer whose length has to be known.
+/// The token behind an answer whose length has to be found.
 pub(crate) const EOS: u32 = 3;
-/// The first token a task may give a meaning of its own.
+/// The first token that a task is free to use.
 pub(crate) const FREE: u32 = 4;
 
-/// Far more than any model here embeds; keeps token arithmetic within 32 bits.
+/// How the tokens before [`FREE`] read.
+pub(crate) const SPECIAL: &[&str] = &["<pad>", "<bos>", "<sep>", "<eos>"];
+
+/// Largest value of a setting: more than any model here embeds, and safe for 32-bit arithmetic.
 const MOST: u32 = 1_000_000;
 
-/// Says why a setting is out of range, if it is.
+/// Returns why a setting is out of range, if it is.
 pub(crate) fn check_range(setting: &str, value: u32, least: u32) -> Result<(), String> {
     match (least..=MOST).contains(&value) {
         true => Ok(()),
@@ -24,61 +27,50 @@ pub(crate) fn check_range(setting: &str, value: u32, least: u32) -> Result<(), S
     }
 }
 
-/// Says why a length is too short, if it is.
-pub(crate) fn check_least(length: usize, least: usize) -> Result<(), String> {
-    match length >= least {
-        true => Ok(()),
-        false => Err(format!("lengths are at least {least}")),
-    }
-}
-
-/// Says why a string without repeats is too long, if it is.
-pub(crate) fn check_distinct(length: usize, alphabet: u32) -> Result<(), String> {
-    match length <= alphabet as usize {
+/// Returns why there are no `length` different symbols, if a setting has fewer.
+pub(crate) fn check_distinct(setting: &str, length: usize, count: u32) -> Result<(), String> {
+    match length <= count as usize {
         true => Ok(()),
         false => Err(format!(
-            "there are only {alphabet} different symbols; set alphabet to {length} or more"
+            "there are only {count} different symbols; set {setting} to {length} or more"
         )),
     }
 }
 
-/// The token bounds of a task all of whose sequences of a length are `times * length + more` long.
-pub(crate) fn as_long(length: usize, times: u64, more: u64) -> [u64; 2] {
-    [(length as u64).saturating_mul(times).saturating_add(more); 2]
-}
-
-/// An alphabet: `count` tokens from `first` on.
-#[derive(Clone, Copy)]
-pub(crate) struct Symbols {
-    pub(crate) first: u32,
-    pub(crate) count: u32,
+/// An alphabet: `count` consecutive tokens from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbols {
+    /// The first token.
+    pub first: u32,
+    /// The number of tokens.
+    pub count: u32,
 }
 
 impl Symbols {
-    /// The token after the last symbol.
-    pub(crate) fn end(self) -> u32 {
+    /// Returns the token after the last symbol.
+    pub fn end(self) -> u32 {
         self.first + self.count
     }
 
-    /// Draw number `index` of a stream: any symbol, evenly.
+    /// Draws any symbol evenly: draw number `index` of a stream.
     pub(crate) fn any(self, stream: Stream, index: u64) -> u32 {
         self.first + stream.below(index, self.count.into()) as u32
     }
 
-    /// A string of `n` symbols, each drawn evenly.
+    /// Draws a string of `n` symbols, each evenly.
     pub(crate) fn string(self, stream: Stream, n: usize) -> Vec<u32> {
         (0..n as u64).map(|at| self.any(stream, at)).collect()
     }
 
-    /// A string of `n <= count` symbols without repeats.
+    /// Draws a string of `n <= count` symbols without repeats.
     pub(crate) fn distinct(self, stream: Stream, n: usize) -> Vec<u32> {
         let numbers = distinct(stream, n, self.count);
         numbers.into_iter().map(|number| self.first + number).collect()
     }
 
-    /// A string of `n >= 2` symbols, and the place in it of a cue: a symbol that occurs once and
-    /// has a follower. Cue and place are drawn first and the rest among the other symbols, so two
-    /// symbols are enough and nothing is ever drawn again.
+    /// Draws a string of `n >= 2` symbols with a cue, and returns the place of the cue: a symbol
+    /// that occurs once and has a follower. Cue and place are drawn first and the rest among the
+    /// other symbols, so two symbols are enough and nothing is drawn again.
     pub(crate) fn string_with_cue(self, stream: Stream, n: usize) -> (Vec<u32>, usize) {
         let place = stream.fork(0).below(0, n as u64 - 1) as usize;
         let cue = self.any(stream.fork(0), 1);
@@ -91,24 +83,19 @@ impl Symbols {
         (string, place)
     }
 
-    /// How a special token or a symbol reads: letters if they are enough, else `s0`, `s1`, …
-    pub(crate) fn name(self, token: u32) -> String {
-        match (token, token.checked_sub(self.first)) {
-            (_, Some(number)) if number < self.count && self.count <= 26 => {
-                char::from(b'a' + number as u8).into()
+    /// Returns how symbol number `number` reads: a letter if they are enough, else `s0`, `s1`, …
+    pub(crate) fn name(self, number: u32) -> String {
+        match u8::try_from(number) {
+            Ok(letter) if number < self.count && self.count <= 26 => {
+                char::from(b'a' + letter).into()
             }
-            (_, Some(number)) => format!("s{number}"),
-            (PAD, _) => "<pad>".into(),
-            (BOS, _) => "<bos>".into(),
-            (SEP, _) => "<sep>".into(),
-            (EOS, _) => "<eos>".into(),
-            _ => format!("<{token}>"),
+            _ => format!("s{number}"),
         }
     }
 }
 
-/// `n` of the numbers below `count`, without repeats and in random order: the first `n` steps of a
-/// Fisher-Yates shuffle.
+/// Draws `n` of the numbers below `count`, without repeats and in random order: the first `n` steps
+/// of a Fisher-Yates shuffle.
 pub(crate) fn distinct(stream: Stream, n: usize, count: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count).collect();
     for at in 0..n {
@@ -119,18 +106,18 @@ pub(crate) fn distinct(stream: Stream, n: usize, count: u32) -> Vec<u32> {
     numbers
 }
 
-/// A given part and a scored part.
+/// Makes a sample of a given part and a scored part.
 pub(crate) fn given_then_scored(given: &[u32], answer: &[u32]) -> Sample {
     let scored = [vec![false; given.len()], vec![true; answer.len()]].concat();
     Sample { tokens: [given, answer].concat(), scored }
 }
 
-/// `BOS input SEP answer EOS`: the frame of `copy`, `copy-unique`, `reverse` and `sort`.
+/// Makes the sample `BOS input SEP answer EOS`: the frame of `copy`, `copy-unique`, `reverse` and `sort`.
 pub(crate) fn transcription(input: &[u32], answer: &[u32]) -> Sample {
     given_then_scored(&[&[BOS], input, &[SEP]].concat(), &[answer, &[EOS]].concat())
 }
 
-/// The splits every task has: what is trained on, and the same again to test on.
+/// Returns the splits that every task has: one to train on, and the same again to test on.
 pub(crate) const fn train_and_iid(from: usize, to: usize) -> [Split; 2] {
     [
         Split { name: "train", about: "short", from, to },
@@ -138,12 +125,12 @@ pub(crate) const fn train_and_iid(from: usize, to: usize) -> [Split; 2] {
     ]
 }
 
-/// A split that differs from training in length alone.
+/// Returns a split that differs from training in length alone.
 pub(crate) const fn longer(name: &'static str, from: usize, to: usize) -> Split {
     Split { name, about: "longer than in training", from, to }
 }
 
-/// The splits of the tasks on strings.
+/// Returns the splits of tasks on strings.
 pub(crate) const fn string_splits(shortest: usize) -> [Split; 7] {
     let [train, iid] = train_and_iid(shortest, 50);
     [
@@ -195,9 +182,7 @@ mod tests {
     #[test]
     fn names_are_letters_where_they_are_enough() {
         let (few, many) = (Symbols { first: 4, count: 26 }, Symbols { first: 4, count: 27 });
-        let names: Vec<_> = (0..5).chain([29]).map(|token| few.name(token)).collect();
-        assert_eq!(names, ["<pad>", "<bos>", "<sep>", "<eos>", "a", "z"]);
-        assert_eq!((many.name(3), many.name(21)), ("<eos>".into(), "s17".into()));
-        assert_eq!(few.name(30), "s26");
+        assert_eq!([0, 25, 26].map(|number| few.name(number)), ["a", "z", "s26"]);
+        assert_eq!(many.name(17), "s17");
     }
 }

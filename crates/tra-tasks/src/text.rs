@@ -1,7 +1,10 @@
-//! Text: every token is to be predicted from those before it, as in `The [history] [of] [the]`.
+//! Predict every token of a text from those before it, as in `The [history] [of] [the]`.
 //!
 //! A sample of length 128 is a window of 129 consecutive tokens from anywhere in the text: 128 to
-//! read, and one more to be predicted after the last of them. Length counts the tokens read.
+//! read, and one more to predict after the last of them. Length counts the tokens that are read.
+//!
+//! Tokens are kept in [`tra_text::default_cache`], which reads the environment. The folder is not a
+//! setting: a config file holds on every machine, and this folder does not.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use tra_random::Stream;
 use tra_text::{Corpus, Part, Progress, TextError, Tokenizer, Tokens, default_cache};
 
-use crate::{Measure, Sample, Split, Task, TaskError, TextInfo};
+use crate::open::Drawn;
+use crate::registry::Settings;
+use crate::{OpenTask, Sample, Split, TaskError, TaskInfo, TextInfo};
 
 /// Which text, and how it is tokenised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,13 +23,13 @@ use crate::{Measure, Sample, Split, Task, TaskError, TextInfo};
 pub struct Text {
     /// A file or a folder.
     pub text: String,
-    /// Held-out text. Missing: that of the folder, if its files have names like
-    /// `wiki.valid.tokens`, or else the end of the text.
+    /// A file or a folder with held-out text. By default, the files of the folder that have names
+    /// like `wiki.valid.tokens`, or else the end of the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid: Option<String>,
     /// `gpt2`, `bytes`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
-    /// Share of the text, at its end, that is held out where there is no text for it.
+    /// Share of the text, at its end, that is held out if no other text is.
     pub holdout: f64,
 }
 
@@ -34,11 +39,19 @@ impl Default for Text {
     }
 }
 
-/// What the task offers.
-pub const SPLITS: &[Split] = &[
-    Split { name: "train", about: "the text", from: 128, to: 128 },
-    Split { name: "valid", about: "held-out text", from: 128, to: 128 },
-];
+const INFO: TaskInfo = TaskInfo {
+    name: "text",
+    about: "say the next token of a text (--text FILE)",
+    unit: "tokens",
+    splits: &[
+        Split { name: "train", about: "the text", from: 128, to: 128 },
+        Split { name: "valid", about: "held-out text", from: 128, to: 128 },
+    ],
+    special: &[],
+    // The last token is only predicted.
+    extra_tokens: 1,
+    ..TaskInfo::DEFAULT
+};
 
 impl From<TextError> for TaskError {
     fn from(error: TextError) -> Self {
@@ -46,43 +59,48 @@ impl From<TextError> for TaskError {
     }
 }
 
-/// Gives the tokens of a path, if they are to be had.
+/// Returns the tokens of a path, or `None` if they would have to be made first.
 type Read<'a> = dyn FnMut(&Tokenizer, &Path, Part) -> Result<Option<Tokens>, TextError> + 'a;
 
-impl Text {
-    pub(crate) fn validate(&self) -> Result<(), String> {
+impl Settings for Text {
+    fn info(&self) -> &'static TaskInfo {
+        &INFO
+    }
+
+    fn vocab(&self) -> Option<usize> {
+        None
+    }
+
+    fn validate(&self) -> Result<(), String> {
         if self.text.is_empty() {
-            return Err("which text? give a file or a folder with --text".into());
+            return Err("no text: give a file or a folder with --text".into());
         }
         if !(self.holdout > 0.0 && self.holdout <= 0.5) {
-            return Err(format!("holdout is a share in 0..0.5, not {}", self.holdout));
+            return Err(format!("holdout must be above 0 and at most 0.5, not {}", self.holdout));
         }
         Ok(())
     }
 
-    /// Opens the text and tokenises what has not been tokenised yet.
-    pub(crate) fn open(
-        &self,
-        progress: &mut dyn FnMut(&Path, u64, u64),
-    ) -> Result<OpenText, TaskError> {
+    fn open(&self, progress: &mut crate::registry::Progress<'_>) -> Result<OpenTask, TaskError> {
         let cache = default_cache()?;
         let opened = self.open_with(&mut |tokenizer, path, part| {
             let corpus = Corpus::find(path, part)?;
             let mut told = |Progress { read, of }| progress(path, read, of);
             Ok(Some(corpus.tokens(tokenizer, &cache, &mut told)?))
         })?;
-        opened.ok_or_else(|| TaskError::Text(format!("{}: there are no tokens", self.text)))
+        opened.ok_or_else(|| TaskError::Text(format!("{}: the text has no tokens", self.text)))
     }
 
-    /// Opens the text if it is tokenised already.
-    pub(crate) fn open_cached(&self) -> Result<Option<OpenText>, TaskError> {
+    fn open_prepared(&self) -> Result<Option<OpenTask>, TaskError> {
         let cache = default_cache()?;
         self.open_with(&mut |tokenizer, path, part| {
             Corpus::find(path, part)?.cached(tokenizer, &cache)
         })
     }
+}
 
-    fn open_with(&self, read: &mut Read<'_>) -> Result<Option<OpenText>, TaskError> {
+impl Text {
+    fn open_with(&self, read: &mut Read<'_>) -> Result<Option<OpenTask>, TaskError> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
         let text = Path::new(&self.text);
         let held_out = match &self.valid {
@@ -101,7 +119,8 @@ impl Text {
         let held = (self.holdout * all as f64).ceil() as usize;
         let first = if valid.is_some() { all } else { all.saturating_sub(held) };
         let rest = valid.as_ref().map_or(first..all, |valid| 0..valid.len());
-        Ok(Some(OpenText { tokenizer, train, valid, ranges: [0..first, rest] }))
+        let text = OpenText { tokenizer, train, valid, ranges: [0..first, rest] };
+        Ok(Some(OpenTask::from_drawn(text)))
     }
 }
 
@@ -114,51 +133,40 @@ fn has_valid(folder: &Path) -> bool {
 
 /// A text ready to be sampled from.
 #[derive(Debug)]
-pub(crate) struct OpenText {
+struct OpenText {
     tokenizer: Tokenizer,
     train: Tokens,
     valid: Option<Tokens>,
-    /// Which tokens are learned from, and which are held out.
+    /// The tokens to train on, and those that are held out.
     ranges: [Range<usize>; 2],
 }
 
 impl OpenText {
     fn part(&self, split: &Split) -> (&Tokens, Range<usize>) {
-        let held_out = split.name != SPLITS[0].name;
+        let held_out = split.name != INFO.splits[0].name;
         let tokens = self.valid.as_ref().filter(|_| held_out).unwrap_or(&self.train);
         (tokens, self.ranges[usize::from(held_out)].clone())
     }
 }
 
-impl Task for OpenText {
-    fn name(&self) -> &'static str {
-        "text"
-    }
-
-    fn about(&self) -> &'static str {
-        ABOUT
-    }
-
-    fn unit(&self) -> &'static str {
-        "tokens"
+impl Drawn for OpenText {
+    fn info(&self) -> &'static TaskInfo {
+        &INFO
     }
 
     fn vocab(&self) -> usize {
         self.tokenizer.vocab()
     }
 
-    fn splits(&self) -> &'static [Split] {
-        SPLITS
+    fn token_bounds(&self, length: usize) -> [u64; 2] {
+        INFO.token_bounds(length)
     }
 
     fn check_length(&self, length: usize) -> Result<(), String> {
-        if length == 0 {
-            return Err("the shortest is 1".into());
-        }
         for (range, name) in self.ranges.iter().zip(["training", "held-out"]) {
             if range.len() <= length {
                 let tokens = range.len();
-                return Err(format!("the {name} text has {tokens} tokens only"));
+                return Err(format!("the {name} text has only {tokens} tokens"));
             }
         }
         Ok(())
@@ -183,10 +191,6 @@ impl Task for OpenText {
         }
     }
 
-    fn measure(&self) -> Measure {
-        Measure::Perplexity
-    }
-
     fn text(&self) -> Option<TextInfo<'_>> {
         let valid = self.valid.as_ref().map_or("", Tokens::key);
         Some(TextInfo {
@@ -198,13 +202,10 @@ impl Task for OpenText {
     }
 }
 
-/// What is asked of a model.
-pub const ABOUT: &str = "say the next token of a text (--text FILE)";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OpenTask, TaskSpec};
+    use crate::TaskSpec;
 
     fn open(text: &Text) -> Result<OpenTask, String> {
         TaskSpec::Text(text.clone()).open().map_err(|e| e.to_string())
@@ -244,7 +245,7 @@ mod tests {
         let every = (0..=90).map(|at| all[at..at + 5].to_string()).collect();
         assert_eq!(firsts, every, "nothing but what stands there, and all of it");
         assert!(text.check_length(4).is_ok());
-        assert!(text.check_length(5).unwrap_err().to_string().contains("held-out text has 5"));
+        assert!(text.check_length(5).unwrap_err().to_string().contains("held-out text has only 5"));
         assert!(text.check_length(0).is_err());
     }
 

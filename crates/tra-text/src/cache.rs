@@ -1,8 +1,8 @@
-//! A text tokenised once, and found again.
+//! Tokenises a text once and finds its tokens again.
 //!
-//! The file is named after what it holds: content of the text, tokenizer and how it is tokenised. It
-//! is written beside and renamed, so that one under its name is always whole; one that is damaged
-//! nevertheless is made anew.
+//! The name of a cache file is a hash of the text's content, the tokenizer and the way of tokenising.
+//! The file is written under another name and renamed, so that it is always complete. A damaged file
+//! is made again.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,29 +20,34 @@ use crate::source::{self, Part};
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{Tokens, Writer};
 
-/// Changes when the same text and tokenizer have other tokens than before. Runs keep the key it goes
-/// into, and refuse a text with another; the layout of the file has a version of its own.
+/// Version of the way of tokenising: changes when the same text and tokenizer have other tokens than
+/// before. It is part of the key, and a run refuses a text with another key. The layout of the file
+/// has a version of its own.
 const TOKENISING: u32 = 1;
 
-/// Pieces tokenised side by side: two for each thread keep all of them busy to the end.
+/// Pieces per thread that are tokenised at once: two keep all threads busy to the end.
 const PER_THREAD: usize = 2;
 
-/// A half-written cache that nobody has touched for so long is of no use to anybody.
+/// Age at which a half-written cache is removed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// How far tokenising has come: bytes read, and bytes there are. Of packed files they are the packed
-/// ones.
+/// How far tokenising has come, in bytes of the files as they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Read so far.
+    /// Bytes read so far.
     pub read: u64,
-    /// In all.
+    /// Bytes in all.
     pub of: u64,
 }
 
-/// Where caches go unless told otherwise: `TRA_CACHE`, or `tra` in the user's folder for caches.
+/// Returns the folder that this user's caches go to: `TRA_CACHE`, or `tra` in the user's cache folder.
 ///
-/// There is no folder for a user without a home: one that all users share could hold anything.
+/// This is the only place in the library that reads the environment. Every process of a user must
+/// find the same folder (the program, its workers, the tests), and no config file may name it,
+/// because it differs from machine to machine. Callers with a folder of their own pass it to
+/// [`Corpus::tokens`].
+///
+/// A user without a home directory has no such folder: other users could write to a shared one.
 pub fn default_cache() -> Result<PathBuf, TextError> {
     cache_folder(&|name| std::env::var_os(name))
 }
@@ -62,12 +67,12 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The files that a path stands for: see [`source::find`].
+    /// Finds the files that a path stands for, as [`source::find`] does.
     pub fn find(path: &Path, part: Part) -> Result<Self, TextError> {
         Ok(Self { path: path.into(), files: source::find(path, part)? })
     }
 
-    /// The files, in order.
+    /// Returns the files, in order.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -88,7 +93,7 @@ impl Corpus {
         Ok(key.finalize().into())
     }
 
-    /// Its tokens, if they are in the cache.
+    /// Returns the tokens of the text if they are in the cache in `folder`.
     pub fn cached(
         &self,
         tokenizer: &Tokenizer,
@@ -98,8 +103,8 @@ impl Corpus {
         Tokens::open(&place(folder, &key), &key)
     }
 
-    /// Its tokens: from the cache in `folder`, or tokenised now and put there. Between two files
-    /// stands the tokenizer's end of text.
+    /// Returns the tokens of the text from the cache in `folder`, or makes them and puts them there.
+    /// The tokenizer's end of text stands between two files.
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,
@@ -107,7 +112,7 @@ impl Corpus {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tokens, TextError> {
         tra_disk::create_dir_all(folder)
-            .map_err(TextError::io("cannot make the cache folder", folder))?;
+            .map_err(TextError::io("cannot create the cache folder", folder))?;
         let stamps = self.stamps()?;
         let key = self.key(tokenizer, &stamps, folder)?;
         let place = place(folder, &key);
@@ -115,7 +120,7 @@ impl Corpus {
             return Ok(tokens);
         }
         remove_abandoned(folder);
-        // Another process at the same text: wait for it, and take what it made.
+        // Another process may be tokenising the same text: wait for it, and use its result.
         let lock = place.with_extension(LOCK);
         let lock = Lock::acquire(&lock).map_err(TextError::io("cannot lock the cache", &lock))?;
         let tokens = self.make(&place, &key, tokenizer, &stamps, progress);
@@ -123,7 +128,7 @@ impl Corpus {
         tokens
     }
 
-    /// Makes the cache, unless somebody else has by now. The caller holds its lock.
+    /// Makes the cache, unless another process has made it by now. The caller holds its lock.
     fn make(
         &self,
         place: &Path,
@@ -138,10 +143,10 @@ impl Corpus {
         tra_disk::remove_partial(place);
         let mut writer = Writer::create(place, tokenizer.vocab())?;
         self.write(&mut writer, tokenizer, stamps, progress)?;
-        self.unchanged(stamps)?;
+        self.check_unchanged(stamps)?;
         writer.finish(key)?;
         Tokens::open(place, key)?.ok_or_else(|| {
-            TextError::file(place, "was damaged as it was made: is the disk in order?")
+            TextError::file(place, "was damaged while it was written: check the disk")
         })
     }
 
@@ -149,10 +154,10 @@ impl Corpus {
         self.files.iter().map(|file| Stamp::of(file)).collect()
     }
 
-    fn unchanged(&self, stamps: &[Stamp]) -> Result<(), TextError> {
+    fn check_unchanged(&self, stamps: &[Stamp]) -> Result<(), TextError> {
         for ((file, before), now) in self.files.iter().zip(stamps).zip(self.stamps()?) {
             if now != *before {
-                let reason = "was changed while it was read: run again when it is at rest";
+                let reason = "was changed while it was read: run again when nothing writes to it";
                 return Err(TextError::file(file, reason));
             }
         }
@@ -197,21 +202,24 @@ impl Corpus {
             encode(&mut waiting)?;
         }
         if writer.is_empty() {
-            return Err(TextError::file(&self.path, "is empty: the tokenizer made no token of it"));
+            return Err(TextError::file(
+                &self.path,
+                "is empty: the tokenizer made no tokens from it",
+            ));
         }
         progress(Progress { read: of, of });
         Ok(())
     }
 }
 
-/// How the name of a lock ends; before it stands that of the cache.
+/// File extension of a lock; the rest of its name is that of the cache.
 const LOCK: &str = "lock";
 
 fn place(folder: &Path, key: &[u8; 32]) -> PathBuf {
     folder.join(format!("{}.tokens", &fingerprint::hex(key)[..32]))
 }
 
-/// Removes what killed processes left: an hour old, and nobody holds its lock.
+/// Removes what killed processes left behind, if it is an hour old and nobody holds its lock.
 fn remove_abandoned(folder: &Path) {
     let old = |path: &Path| {
         let modified = path.metadata().and_then(|about| about.modified()).ok();
@@ -227,7 +235,7 @@ fn remove_abandoned(folder: &Path) {
         let cache = name.trim_start_matches('.').split('.').next().unwrap_or_default();
         let lock = Lock::try_acquire(&folder.join(cache).with_extension(LOCK));
         if let Ok(Some(lock)) = lock {
-            // Lost space is no reason to fail.
+            // A failure only costs disk space.
             if is("partial") {
                 let _ = tra_disk::remove_file(&path);
             }

@@ -1,24 +1,24 @@
-//! A text that arrives in bits, cut into pieces that are tokenised apart.
+//! Cuts a text that arrives in parts into pieces that are tokenised separately.
 
 use crate::tokenizer::Tokenizer;
 
-/// A piece is at least this long, but for the last.
+/// Least length of a piece in bytes; the last may be shorter.
 const PIECE: usize = 1 << 20;
 
-/// Text waiting to become a piece.
+/// Text that is not yet part of a piece.
 #[derive(Default)]
 pub(crate) struct Pieces {
     waiting: String,
-    /// Up to here there is no place to cut, so that a long word is not searched over and over.
+    /// Bytes known to have no place to cut, so that a long word is not searched again and again.
     searched: usize,
 }
 
 impl Pieces {
-    /// Takes up more text; gives the pieces there are.
+    /// Adds text and returns the pieces that are complete.
     pub fn push(&mut self, text: &str, tokenizer: &Tokenizer) -> Vec<String> {
         let mut pieces = Vec::new();
         let mut rest = text;
-        // A row of parquet may be of any length.
+        // A row of parquet may have any length.
         while !rest.is_empty() {
             let (bit, behind) = rest.split_at(rest.floor_char_boundary(PIECE));
             self.take(bit, tokenizer, &mut pieces);
@@ -38,21 +38,21 @@ impl Pieces {
         } else if self.waiting.len() < longest {
             self.searched = self.waiting.len();
         } else {
-            // A word of millions of letters: there is no place for it, so it is cut by length alone.
+            // A word of millions of letters has no place to cut, so it is cut by length.
             while self.waiting.len() >= longest {
                 pieces.push(self.cut(self.waiting.floor_char_boundary(longest)));
             }
         }
     }
 
-    /// Gives what stands before `place`.
+    /// Removes and returns the text before `place`.
     fn cut(&mut self, place: usize) -> String {
         self.searched = 0;
         let rest = self.waiting.split_off(place);
         std::mem::replace(&mut self.waiting, rest)
     }
 
-    /// What is left at the end.
+    /// Returns what is left at the end.
     pub fn rest(self) -> Option<String> {
         (!self.waiting.is_empty()).then_some(self.waiting)
     }
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Where a long line is cut changes no token, for a line has blanks.
+    /// Cutting a long line changes no token, because it is cut at a blank.
     #[test]
     fn a_long_line_has_the_tokens_of_the_whole() {
         let line = "all of this is on one line, 12345 words and  more of it ".repeat(60_000);

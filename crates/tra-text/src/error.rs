@@ -1,4 +1,4 @@
-//! What can go wrong with a text, each in one line with the way out.
+//! Errors about texts. Each message is one line and says what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// A file that cannot be used as text.
+    /// A file cannot be used as text.
     #[error("{path}: {reason}", path = path.display())]
     File {
         /// The file.
@@ -14,40 +14,38 @@ pub enum TextError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The file system said no.
+    /// An operation on a file failed.
     #[error("{path}: {action}: {cause}", path = path.display())]
     Io {
-        /// What could not be done.
+        /// What failed.
         action: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// The file system's answer. Not called `source`: it is in the message already.
+        /// The error of the operating system. Not called `source`, as the message has it already.
         cause: std::io::Error,
     },
-    /// A name that is no tokenizer.
-    #[error(
-        "unknown tokenizer {0:?}: there are gpt2 and bytes, or give the path of a tokenizer.json"
-    )]
+    /// There is no tokenizer of that name.
+    #[error("unknown tokenizer {0:?}: use gpt2, bytes, or the path of a tokenizer.json")]
     UnknownTokenizer(String),
-    /// A path at which there is no tokenizer any more.
+    /// There is no file at the path of a tokenizer.
     #[error(
         "the tokenizer file {name} is missing (looked for {full}): put it back, or name another \
          tokenizer",
         full = full.display()
     )]
     MissingTokenizer {
-        /// As it was named.
+        /// The path as it was given.
         name: String,
-        /// Where that is.
+        /// The absolute path.
         full: PathBuf,
     },
-    /// Nowhere to keep tokens.
-    #[error("there is no folder to keep tokens in: set TRA_CACHE to one (HOME is not set)")]
+    /// There is no folder to keep tokens in.
+    #[error("no folder to keep tokens in: HOME is not set; set TRA_CACHE to a folder")]
     NoCacheFolder,
-    /// A `tokenizer.json` that cannot be used.
-    #[error("{name}: no tokenizer: {reason}")]
+    /// A `tokenizer.json` cannot be used.
+    #[error("{name}: not a usable tokenizer: {reason}")]
     Tokenizer {
-        /// The file, or where else it came from.
+        /// The file, or where else the tokenizer came from.
         name: String,
         /// What is wrong with it.
         reason: String,
@@ -68,7 +66,7 @@ impl TextError {
     }
 }
 
-/// The first line of another library's error.
+/// Returns the first line of another library's error.
 pub(crate) fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().into()
 }

@@ -1,7 +1,7 @@
-//! What a file contains, told from its content; remembered while its date and size stay.
+//! Identifies files by their content. The hash is remembered while date and size stay the same.
 
 use std::fs::{self, Metadata};
-use std::io::Read;
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use tra_disk::Checksum;
 use crate::error::TextError;
 use crate::source;
 
-/// A file that was changed so shortly before it was looked at may be changed again without a new date.
+/// Age above which a file's date is trusted: a younger file may change again without a new date.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// Date, size and identity of a file: they change when it is written to or replaced.
@@ -33,7 +33,7 @@ impl Stamp {
         self.bytes
     }
 
-    /// As text; none while the file is too fresh to be trusted.
+    /// Returns the stamp as text, or `None` while the file is too young to be trusted.
     fn settled(&self) -> Option<String> {
         let modified = self.modified?;
         let age = SystemTime::now().duration_since(modified).ok()?;
@@ -52,7 +52,7 @@ fn identity(_: &Metadata) -> u64 {
     0
 }
 
-/// The SHA-256 of a file, from the note in `notes` if the file has not changed since.
+/// Returns the SHA-256 of a file, from the note in `notes` if the file has not changed since.
 pub(crate) fn content(path: &Path, stamp: &Stamp, notes: &Path) -> Result<[u8; 32], TextError> {
     let full = path.canonicalize().map_err(TextError::io("cannot read the text", path))?;
     let key = hex(&Sha256::digest(full.as_os_str().as_encoded_bytes()));
@@ -60,20 +60,20 @@ pub(crate) fn content(path: &Path, stamp: &Stamp, notes: &Path) -> Result<[u8; 3
     let settled = stamp.settled();
     if let (Some(settled), Ok(found)) = (&settled, fs::read_to_string(&place))
         && let Some(hash) = found.lines().nth(1).and_then(unhex)
-        // Whatever is not what would be written now was damaged, or is of another state of the file.
+        // Any other note is damaged, or describes another state of the file.
         && found == note(&key, settled, &hash)
     {
         return Ok(hash);
     }
     let hash = sha256(path)?;
     if let Some(settled) = settled {
-        // Only a short cut: without it the file is read once more next time.
+        // A failure is harmless: the file is hashed again next time.
         let _ = tra_disk::write_atomically(&place, note(&key, &settled, &hash).as_bytes());
     }
     Ok(hash)
 }
 
-/// What is noted of a file, with a checksum, so that damage does not make it another file.
+/// Returns the note about a file. Its checksum reveals damage.
 fn note(key: &str, settled: &str, hash: &[u8; 32]) -> String {
     let mut checksum = Checksum::default();
     for field in [key.as_bytes(), settled.as_bytes(), hash] {
@@ -83,16 +83,10 @@ fn note(key: &str, settled: &str, hash: &[u8; 32]) -> String {
 }
 
 fn sha256(path: &Path) -> Result<[u8; 32], TextError> {
-    let io = || TextError::io("cannot read the text", path);
-    let mut file = source::open(path)?;
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 18]);
-    loop {
-        let n = file.read(&mut buffer).map_err(io())?;
-        if n == 0 {
-            return Ok(hash.finalize().into());
-        }
-        hash.update(&buffer[..n]);
-    }
+    let mut file = BufReader::with_capacity(1 << 18, source::open(path)?);
+    let mut hash = Sha256::new();
+    io::copy(&mut file, &mut hash).map_err(TextError::io("cannot read the text", path))?;
+    Ok(hash.finalize().into())
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -125,12 +119,12 @@ mod tests {
         write("one", old);
         let first = content();
         assert_eq!(first, <[u8; 32]>::from(Sha256::digest("one")));
-        // The note is what is read now: a file with the same date and size is not read again.
+        // A file with the same date and size is not read again.
         write("two", old);
         assert_eq!(content(), first);
         write("two", old + Duration::from_nanos(1_000_000));
         assert_eq!(content(), <[u8; 32]>::from(Sha256::digest("two")));
-        // A fresh file is never taken on trust: it may be written twice within one tick of the clock.
+        // A new file is always read: it may be written twice within one tick of the clock.
         let now = SystemTime::now();
         for text in ["six", "ten"] {
             write(text, now);

@@ -1,10 +1,10 @@
-//! Text files to tokens.
+//! Turns text files into tokens.
 //!
-//! - [`source`]: which files there are, and their text: plain, `.gz`, `.zst`, or the `text` column
-//!   of parquet, piece by piece;
-//! - [`Tokenizer`]: GPT-2's byte pairs (built in), bytes, or any `tokenizer.json`;
-//! - [`Tokens`]: a text tokenised once, kept in a file and mapped into memory, so that a corpus may
-//!   be larger than memory.
+//! - [`source`] finds files and reads their text piece by piece: plain, `.gz`, `.zst`, or the `text`
+//!   column of parquet.
+//! - [`Tokenizer`] is GPT-2's byte pairs (built in), bytes, or any `tokenizer.json`.
+//! - [`Corpus`] tokenises a text once. Its [`Tokens`] are kept in a file that is mapped into memory,
+//!   so a corpus may be larger than memory.
 //!
 //! Nothing here knows of tasks or tensors.
 //!

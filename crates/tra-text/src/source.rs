@@ -1,4 +1,4 @@
-//! Which files a path stands for, and the text in them.
+//! Finds the files that a path stands for, and reads their text.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -8,30 +8,30 @@ use std::path::{Path, PathBuf};
 use crate::error::TextError;
 use crate::table;
 
-/// Endings, without `.gz` and `.zst`, of the files of a folder that are read.
+/// Extensions of text files in a folder. `.gz` or `.zst` may follow.
 const ENDINGS: [&str; 6] = ["txt", "text", "tokens", "raw", "md", "parquet"];
 
-/// Bytes read at once.
+/// Number of bytes read at once.
 const READ: usize = 1 << 20;
 
-/// Share of bytes that are no UTF-8 above which the beginning of a file is no text.
-const MOST_INVALID: usize = 10;
+/// A file is not text if more than one in this many of its first bytes is not UTF-8.
+const ONE_INVALID_IN: usize = 10;
 
-const NOT_REGULAR: &str = "is not a regular file: put its content in one";
+const NOT_REGULAR: &str = "is not a regular file: copy its content to one";
 
 /// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// What is learned from.
+    /// For training.
     Train,
-    /// What decides which checkpoint is the best.
+    /// For choosing the best checkpoint.
     Valid,
-    /// What is tested in the end.
+    /// For the final test.
     Test,
 }
 
 impl Part {
-    /// The part a file belongs to by its name: `wiki.train.tokens`, `validation-00000.parquet`.
+    /// Returns the part that a file belongs to by its name: `wiki.train.tokens`, `validation-00000.parquet`.
     fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         name.split(|c: char| !c.is_alphanumeric()).find_map(|word| match word {
@@ -51,9 +51,10 @@ impl Part {
     }
 }
 
-/// The files of a path, in the order of their names. A file is itself. Of a folder, and what is
-/// under it, all text files; or, where their names say what is for training, validation and
-/// testing, those of `part`.
+/// Returns the files that a path stands for, in the order of their names.
+///
+/// A file stands for itself. A folder stands for all text files in it and below it; if their names
+/// say which are for training, validation and testing, only for those of `part`.
 pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
     let about = std::fs::metadata(path).map_err(TextError::io("cannot read the text", path))?;
     if about.is_file() {
@@ -66,16 +67,17 @@ pub fn find(path: &Path, part: Part) -> Result<Vec<PathBuf>, TextError> {
     walk(path, &mut files, &mut HashSet::new())?;
     if files.is_empty() {
         let endings = ENDINGS.map(|e| format!(".{e}")).join(", ");
-        let reason = format!("has no text in it (looked for {endings}, and these with .gz, .zst)");
+        let reason =
+            format!("contains no text files (looked for {endings}, also with .gz or .zst)");
         return Err(TextError::file(path, reason));
     }
-    // One name alone may be chance: a novel about a train.
+    // A single name may be a coincidence: a novel about a train.
     let parts: HashSet<Part> = files.iter().filter_map(|file| Part::of(file)).collect();
     if parts.contains(&Part::Train) && parts.len() > 1 {
         files.retain(|file| Part::of(file) == Some(part));
         if files.is_empty() {
             let name = part.name();
-            let reason = format!("has files for training, but none with {name} in its name");
+            let reason = format!("has files for training, but no file with {name} in its name");
             return Err(TextError::file(path, reason));
         }
     }
@@ -88,7 +90,7 @@ fn walk(
     seen: &mut HashSet<PathBuf>,
 ) -> Result<(), TextError> {
     let io = || TextError::io("cannot list the folder", folder);
-    // A link may lead back to where it stands.
+    // A link may lead back to a folder above it.
     if !seen.insert(folder.canonicalize().map_err(io())?) {
         return Ok(());
     }
@@ -100,7 +102,7 @@ fn walk(
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
-        // A link to nothing is not passed over: it is named when it is read.
+        // A broken link is kept, so that reading it names it in an error.
         let about = std::fs::metadata(&path).ok();
         if about.as_ref().is_some_and(Metadata::is_dir) {
             walk(&path, files, seen)?;
@@ -113,11 +115,11 @@ fn walk(
     Ok(())
 }
 
-/// Opens a regular file. A pipe would be waited for for ever and can be read once only, and a device
-/// may never end.
+/// Opens a regular file. Others are refused: a pipe may block forever and can be read only once, and
+/// a device may never end.
 pub(crate) fn open(path: &Path) -> Result<File, TextError> {
-    let io = || TextError::io("cannot read it", path);
-    // Asked before it is opened: opening a pipe waits already.
+    let io = || TextError::io("cannot read the file", path);
+    // Checked before opening, because opening a pipe blocks.
     if !std::fs::metadata(path).map_err(io())?.is_file() {
         return Err(TextError::file(path, NOT_REGULAR));
     }
@@ -131,7 +133,7 @@ enum Packing {
     Zst,
 }
 
-/// The last ending of a file's name that is not of its packing, and the packing.
+/// Returns the extension of a file without that of its compression, and the compression.
 fn ending(path: &Path) -> (String, Packing) {
     let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_lowercase());
     let stem = || of(Path::new(path.file_stem().unwrap_or_default())).unwrap_or_default();
@@ -143,9 +145,11 @@ fn ending(path: &Path) -> (String, Packing) {
     }
 }
 
-/// Gives the text of a file to `sink`, piece by piece. Bytes that are no UTF-8 become U+FFFD, one for
-/// each maximal invalid sequence, and a byte order mark at the beginning is left out; a file that is
-/// not text at all is refused. `read` hears how many bytes of the file have been read.
+/// Passes the text of a file to `sink`, piece by piece.
+///
+/// Each maximal sequence of bytes that are not UTF-8 becomes U+FFFD. A byte order mark at the
+/// beginning is left out. A file that is not text at all is refused. `read` is told how many more
+/// bytes of the file have been read.
 pub fn read(
     path: &Path,
     read: &mut dyn FnMut(u64),
@@ -166,7 +170,7 @@ pub fn read(
         ),
     };
     if ending == "parquet" {
-        // Parquet is read from its end: it has to be a file, without a name, gone when closed.
+        // Parquet is read from its end, which takes a file. This one has no name and is gone when closed.
         let mut unpack = || {
             let mut file = tempfile::tempfile()?;
             std::io::copy(&mut unpacked, &mut file)?;
@@ -178,7 +182,8 @@ pub fn read(
     read_plain(path, unpacked, sink)
 }
 
-/// How a file is read, by its name: the same bytes may be text under one name and packed under another.
+/// Returns how a file is read, by its name: the same bytes may be text under one name and compressed
+/// under another.
 pub(crate) fn kind(path: &Path) -> &'static str {
     match ending(path) {
         (ending, _) if ending == "parquet" => "parquet",
@@ -220,10 +225,10 @@ fn read_plain(
             }
         }
         if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
-            let reason = format!("is no text: it has a zero byte at {}", offset + at);
+            let reason = format!("is not text: it has a zero byte at {}", offset + at);
             return Err(TextError::file(path, reason));
         }
-        // A character cut in two waits for its rest, unless there is none.
+        // A character that is cut in two waits for its rest, unless the file ends.
         let whole = if n == 0 { bytes.len() } else { complete(&bytes) };
         if whole > 0 {
             sink(&String::from_utf8_lossy(&bytes[..whole]))?;
@@ -236,7 +241,7 @@ fn read_plain(
     }
 }
 
-/// How many bytes stand before a character that may still be going on.
+/// Returns the number of bytes before a last character that may be incomplete.
 pub(crate) fn complete(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for at in (from..bytes.len()).rev() {
@@ -252,7 +257,7 @@ pub(crate) fn complete(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Refuses what is not text, by its beginning.
+/// Returns an error if the beginning of a file is not text.
 fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
     let wrong = |reason: &str| Err(TextError::file(path, reason));
     if bytes.is_empty() {
@@ -263,7 +268,7 @@ fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
     }
     let head = &bytes[..complete(bytes).min(64 << 10)];
     let invalid: usize = head.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
-    if head.contains(&0) || invalid * MOST_INVALID > head.len() {
+    if head.contains(&0) || invalid * ONE_INVALID_IN > head.len() {
         return wrong("is a binary file, not text (text is read as UTF-8)");
     }
     Ok(())
@@ -357,13 +362,13 @@ mod tests {
                 names.collect::<Vec<String>>()
             })
         };
-        assert!(names(Part::Train).unwrap_err().contains("no text in it"));
+        assert!(names(Part::Train).unwrap_err().contains("no text files"));
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         for name in ["b.txt", "a.md", "sub/c.raw.gz", ".hidden.txt", "picture.png"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
         assert_eq!(names(Part::Test).unwrap(), ["a.md", "b.txt", "c.raw.gz"]);
-        // One name that happens to say so is no data set, and a link to where it stands no end.
+        // One such name alone does not make a data set, and a link to a folder above ends the search.
         std::fs::write(folder.path().join("the-last-train.txt"), "x").unwrap();
         #[cfg(unix)]
         std::os::unix::fs::symlink(folder.path(), folder.path().join("sub/back")).unwrap();

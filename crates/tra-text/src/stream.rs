@@ -1,9 +1,9 @@
-//! Tokens to text as they come, without half characters.
+//! Turns tokens into text as they arrive, without half characters.
 
 use crate::source::complete;
 use crate::tokenizer::Tokenizer;
 
-/// Text of tokens that arrive one by one.
+/// Decodes tokens that arrive one by one.
 ///
 /// ```
 /// use tra_text::{TextStream, Tokenizer};
@@ -16,28 +16,28 @@ use crate::tokenizer::Tokenizer;
 /// ```
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// Tokens since the last place where nothing was left over, and how much of their text is out.
+    /// The latest tokens, and how many bytes of their text have been returned.
     tokens: Vec<u32>,
     given: usize,
 }
 
-/// Tokens are forgotten after so many, once their text is out; a tokenizer that joins tokens with
-/// spaces needs a few of them to know where it stands.
+/// Number of tokens that are kept once their text has been returned: a tokenizer that joins tokens
+/// with spaces needs a few before the next.
 const KEPT: usize = 64;
 
 impl<'a> TextStream<'a> {
-    /// Nothing yet.
+    /// Starts a stream without text.
     pub fn new(tokenizer: &'a Tokenizer) -> Self {
         Self { tokenizer, tokens: Vec::new(), given: 0 }
     }
 
-    /// Takes up a token; gives the text that is now complete.
+    /// Adds a token and returns the text that is now complete.
     pub fn push(&mut self, token: u32) -> String {
         self.tokens.push(token);
         let bytes = self.tokenizer.decode(&self.tokens);
         let given = self.given.min(bytes.len());
         let new = &bytes[given..];
-        // An unfinished character waits: as bytes without their end, or as the sign for it.
+        // An unfinished character waits, be it as bytes or as U+FFFD.
         let whole = if new.ends_with("\u{fffd}".as_bytes()) { 0 } else { complete(new) };
         let text = String::from_utf8_lossy(&new[..whole]).into_owned();
         self.given = given + whole;
@@ -48,7 +48,7 @@ impl<'a> TextStream<'a> {
         text
     }
 
-    /// What is left over at the end: an unfinished character becomes U+FFFD.
+    /// Returns the rest of the text. An unfinished character becomes U+FFFD.
     pub fn finish(self) -> String {
         let bytes = self.tokenizer.decode(&self.tokens);
         String::from_utf8_lossy(&bytes[self.given.min(bytes.len())..]).into_owned()
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_stream_gives_the_whole_text() {
         let text = "A 👩‍👩‍👧 family — 戦場の, naïve\r\n\t code() {}\n".repeat(20);
-        // Nothing but bytes, so that every character outside ASCII is in parts.
+        // Every byte is a token, so that characters outside ASCII arrive in parts.
         let json = Tokenizer::learn([text.clone()].into_iter(), 257).unwrap();
         let learned = Tokenizer::from_record(&json).unwrap();
         for tokenizer in

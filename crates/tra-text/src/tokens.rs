@@ -1,4 +1,4 @@
-//! The file that tokens are kept in: written once, mapped into memory.
+//! The file that holds tokens: written once, mapped into memory.
 //!
 //! A header, then the tokens as u16 or u32, little-endian:
 //!
@@ -6,11 +6,11 @@
 //! | --- | --- |
 //! | 0..8 | `tratoken` |
 //! | 8..12 | version of this layout |
-//! | 12..16 | bytes of a token |
-//! | 16..24 | how many tokens |
-//! | 24..32 | bytes of the text |
+//! | 12..16 | bytes per token |
+//! | 16..24 | number of tokens |
+//! | 24..32 | bytes of the text, as UTF-8 |
 //! | 32..64 | key of text and tokenizer |
-//! | 64..72 | checksum of the tokens and of all of the header before it |
+//! | 64..72 | checksum of the tokens, then of bytes 0..64 |
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
@@ -23,13 +23,13 @@ use tra_disk::{AtomicFile, Checksum};
 use crate::error::TextError;
 use crate::fingerprint;
 
-/// Another version reads no older file: its layout has changed.
+/// Version of the layout. Files of another version are not read.
 const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"tratoken";
 const CHECKED: usize = 64;
 const HEADER: usize = CHECKED + 8;
 
-/// Writes tokens to a file that appears when it is finished; the header comes last.
+/// Writes tokens to a file that appears when it is finished. The header is written last.
 pub(crate) struct Writer {
     to: BufWriter<AtomicFile>,
     path: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins the file that is to stand at `path`.
+    /// Starts the file that will appear at `path`.
     pub fn create(path: &Path, vocab: usize) -> Result<Self, TextError> {
         let file = AtomicFile::create(path).map_err(unwritable(path))?;
         let mut to = BufWriter::with_capacity(1 << 20, file);
@@ -55,11 +55,11 @@ impl Writer {
     pub fn put(&mut self, tokens: &[u32]) -> Result<(), TextError> {
         let mut bytes = Vec::with_capacity(tokens.len() * self.width);
         for token in tokens {
-            // A model has no row for it, and two bytes may not hold it.
+            // A model has no row for such a token, and two bytes may not hold it.
             if *token as usize >= self.vocab {
                 return Err(TextError::Tokenizer {
                     name: "the tokenizer of this text".into(),
-                    reason: format!("it made token {token}, and has {} only", self.vocab),
+                    reason: format!("it made token {token}, but has only {} tokens", self.vocab),
                 });
             }
             bytes.extend_from_slice(&token.to_le_bytes()[..self.width]);
@@ -69,7 +69,7 @@ impl Writer {
         self.to.write_all(&bytes).map_err(unwritable(&self.path))
     }
 
-    /// Counts bytes of text that tokens were made of.
+    /// Adds to the number of bytes that the tokens were made from.
     pub fn add_text(&mut self, bytes: u64) {
         self.text_bytes += bytes;
     }
@@ -114,15 +114,15 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Opens a cache if there is one; what is damaged or not of this key is none.
+    /// Opens a cache, or returns `None` if there is none, if it is damaged or if it has another key.
     pub(crate) fn open(path: &Path, key: &[u8; 32]) -> Result<Option<Self>, TextError> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(TextError::io("cannot read the cache", path)(e)),
         };
-        // SAFETY: a file under this name is written once, elsewhere, and then renamed; nobody
-        // writes to it or cuts it short. It may be removed, which leaves the mapping as it is.
+        // SAFETY: a file of this name is written once under another name and then renamed; nobody
+        // writes to it or truncates it. It may be removed, which leaves the mapping as it is.
         let map = unsafe { Mmap::map(&file) };
         let map = map.map_err(TextError::io("cannot map the cache", path))?;
         let Some(header) = map.first_chunk::<HEADER>() else { return Ok(None) };
@@ -138,7 +138,7 @@ impl Tokens {
         if !fits {
             return Ok(None);
         }
-        // Every token is read for it, at the speed of the disk: a wrong one would train a model.
+        // This reads every token, at the speed of the disk: no model is trained on damaged tokens.
         let mut checksum = Checksum::default();
         checksum.update(&map[HEADER..]);
         checksum.update(&header[..CHECKED]);
@@ -149,30 +149,30 @@ impl Tokens {
         Ok(Some(Self { map, width, count, text_bytes, key }))
     }
 
-    /// How many there are.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none; a text without any is refused, so there are some.
+    /// Returns whether there are no tokens. It never is: a text without tokens is refused.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Another text or tokenizer has another.
+    /// Returns the key of text and tokenizer: another text or tokenizer has another key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Bytes of the text, as UTF-8.
+    /// Returns the number of bytes of the text, as UTF-8.
     pub fn text_bytes(&self) -> u64 {
         self.text_bytes
     }
 
-    /// Tokens `range`, counted from 0.
+    /// Returns the tokens in `range`, counted from 0.
     ///
     /// # Panics
-    /// When it reaches past the end.
+    /// If the range reaches past the end.
     pub fn range(&self, range: Range<usize>) -> Vec<u32> {
         assert!(range.end <= self.count, "there are {} tokens", self.count);
         let bytes = &self.map[HEADER + range.start * self.width..HEADER + range.end * self.width];

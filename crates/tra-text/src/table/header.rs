@@ -1,25 +1,26 @@
-//! Headers of parquet's pages, looked at before the library takes memory for what they say.
+//! Reads the headers of parquet pages before the library allocates what they state.
 //!
-//! They are structs in Thrift's compact protocol. All that is wanted is a few of their numbers and
-//! where they end.
+//! They are structs in Thrift's compact protocol. Only a few numbers and the end of the header are
+//! needed.
 
-/// Structs within structs; those of parquet are three deep.
+/// Depth of nested structs that is accepted; parquet's are three deep.
 const DEEPEST: usize = 16;
 
-/// What a page says of itself.
+/// What a page states about itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PageHeader {
-    /// Bytes of the header.
+    /// Bytes of the header itself.
     pub length: usize,
-    /// Bytes of the page, unpacked and as it is in the file.
+    /// Bytes of the page, decompressed.
     pub unpacked: i64,
+    /// Bytes of the page in the file.
     pub packed: i64,
-    /// How many words a dictionary has.
+    /// Number of words in a dictionary.
     pub words: i64,
 }
 
 impl PageHeader {
-    /// Reads a header at the beginning of `bytes`; none if it is broken or goes on behind them.
+    /// Reads the header at the beginning of `bytes`. Returns `None` if it is broken or incomplete.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut header = Self::default();
         let mut walk = Walk { bytes, at: 0 };
@@ -61,8 +62,8 @@ impl Walk<'_> {
         self.unsigned().map(|n| (n >> 1) as i64 ^ -((n & 1) as i64))
     }
 
-    /// The fields of a struct, up to its end; `visit` hears the integers and by which fields they are
-    /// reached.
+    /// Reads the fields of a struct up to its end. `visit` is told every integer and the path of
+    /// fields that leads to it.
     fn fields(&mut self, path: &mut Vec<i64>, visit: &mut Visit<'_>) -> Option<()> {
         let mut field = 0;
         loop {
@@ -91,7 +92,7 @@ impl Walk<'_> {
             return None;
         }
         match kind {
-            // In a struct a bit is in its type; in a list it is a byte.
+            // A boolean is part of the type in a struct, and a byte in a list.
             1 | 2 => self.skip(u64::from(in_list)),
             3 => self.skip(1),
             4..=6 => self.signed().map(|value| visit(path, value)),
@@ -99,7 +100,7 @@ impl Walk<'_> {
             8 => self.unsigned().and_then(|length| self.skip(length)),
             9 | 10 => self.list(path, visit),
             12 => self.fields(path, visit),
-            // There are no maps in a page's header.
+            // A page header has no maps.
             _ => None,
         }
     }
@@ -116,7 +117,7 @@ impl Walk<'_> {
     }
 }
 
-/// A number in groups of seven bits.
+/// Reads a number in groups of seven bits.
 pub(super) fn unsigned(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_says_its_sizes_and_where_it_ends() {
+    fn a_header_states_its_sizes_and_where_it_ends() {
         // type 2, unpacked 50, packed 300, and a dictionary of 3 words that is not sorted.
         let bytes = [0x15, 4, 0x15, 100, 0x15, 0xD8, 4, 0x4C, 0x15, 6, 0x15, 0, 0x12, 0, 0, 99];
         let read = PageHeader::read(&bytes).unwrap();
@@ -144,7 +145,7 @@ mod tests {
             assert_eq!(PageHeader::read(&bytes[..length]), None, "{length}");
         }
         assert_eq!(PageHeader::read(&[0x1C; 1000]), None, "structs without end");
-        // A list that says it has more than there is.
+        // A list that states more elements than there are.
         assert_eq!(PageHeader::read(&[0x19, 0xF5, 0xFF, 0xFF, 0xFF, 0x0F, 2, 2]), None);
     }
 }

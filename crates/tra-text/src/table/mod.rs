@@ -1,8 +1,8 @@
-//! Parquet: the column `text` of a table, row by row.
+//! Reads the column `text` of a parquet file, row by row.
 //!
-//! The library takes memory for what a file says about itself before it looks whether that can be, and
-//! panics on some broken files. So sizes and counts are looked at first (`header.rs`, `pages.rs`), and
-//! its panics become errors (`guard.rs`).
+//! The library allocates the sizes that a file states without checking them, and panics on some
+//! broken files. So sizes and counts are checked first (`header.rs`, `pages.rs`), and panics become
+//! errors (`guard.rs`).
 
 mod header;
 mod pages;
@@ -23,14 +23,15 @@ use crate::guard::guarded;
 use header::PageHeader;
 use pages::Checked;
 
-/// Rows read at once.
+/// Number of rows read at once.
 const ROWS: usize = 1024;
 
-/// A page unpacks to at most this much, or to this many times its size: beyond both its header lies.
+/// A page decompresses to at most this many bytes, or to [`TIMES`] times its size. If it states more
+/// than both, its header is wrong.
 const UNPACKED: u64 = 16 << 20;
 const TIMES: u64 = 1024;
 
-/// Reads a table. A row that does not end its line has it ended.
+/// Reads a table. A row without a line break at its end gets one.
 pub(crate) fn read(
     path: &Path,
     file: File,
@@ -67,12 +68,12 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// Calls the library; whatever goes wrong, it says in one line.
+/// Calls the library. An error or a panic becomes one line.
 fn call<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     guarded(call)?.map_err(|e| e.to_string())
 }
 
-/// The number of the column `text`.
+/// Returns the index of the column `text`.
 fn column(path: &Path, reader: &SerializedFileReader<File>) -> Result<usize, TextError> {
     let schema = reader.metadata().file_metadata().schema_descr();
     let fields = schema.root_schema().get_fields();
@@ -89,10 +90,10 @@ fn column(path: &Path, reader: &SerializedFileReader<File>) -> Result<usize, Tex
             && column.max_rep_level() == 0
     };
     let found = schema.columns().iter().position(is_text);
-    found.ok_or_else(|| TextError::file(path, "its column text is no text"))
+    found.ok_or_else(|| TextError::file(path, "its column text does not hold text"))
 }
 
-/// The rows of a part of a table.
+/// Reads the rows of one row group.
 struct Rows {
     reader: ColumnReaderImpl<ByteArrayType>,
     marks: Vec<i16>,
@@ -111,7 +112,7 @@ impl Rows {
         Ok(Self { reader, marks: Vec::new(), texts: Vec::new() })
     }
 
-    /// The next rows, without those that are empty.
+    /// Returns the next rows, without those that are empty.
     fn next(&mut self) -> Result<Option<&[ByteArray]>, String> {
         let Self { reader, marks, texts } = self;
         marks.clear();
@@ -121,7 +122,7 @@ impl Rows {
     }
 }
 
-/// Looks at the header of every page of a column, and at none of their content.
+/// Checks the header of every page of a column. Their content is not read.
 fn check_pages(mut file: &File, first: u64, length: u64) -> Result<(), String> {
     let wrong = |reason: &str| format!("{reason} (cut short, or damaged)");
     let whole = file.metadata().map_err(|e| e.to_string())?.len();
@@ -130,7 +131,7 @@ fn check_pages(mut file: &File, first: u64, length: u64) -> Result<(), String> {
     let mut at = first;
     while at < end {
         file.seek(SeekFrom::Start(at)).map_err(|e| e.to_string())?;
-        // Headers are short, but for those that quote a text.
+        // Headers are short, except for those that quote a text.
         let mut bytes = Vec::new();
         let header = loop {
             let before = bytes.len() as u64;
@@ -145,7 +146,7 @@ fn check_pages(mut file: &File, first: u64, length: u64) -> Result<(), String> {
         let sizes = (u64::try_from(header.packed), u64::try_from(header.unpacked));
         let (Ok(packed), Ok(unpacked)) = sizes else { return Err(wrong("a page has no size")) };
         if unpacked > UNPACKED.max(packed.saturating_mul(TIMES)) {
-            return Err(wrong(&format!("a page of {packed} bytes says it unpacks to {unpacked}")));
+            return Err(wrong(&format!("a page of {packed} bytes claims to unpack to {unpacked}")));
         }
         if header.words as u64 > unpacked {
             return Err(wrong("a dictionary has more words than bytes"));

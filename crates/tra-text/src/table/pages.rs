@@ -1,4 +1,4 @@
-//! Pages of a parquet file, looked at before their values are.
+//! Checks pages of a parquet file before their values are read.
 
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -6,10 +6,10 @@ use parquet::errors::{ParquetError, Result};
 
 use super::header::unsigned;
 
-/// Passes pages on whose counts their bytes can hold: the library takes memory for what a count says.
+/// Passes on pages whose counts fit their bytes: the library allocates what a count states.
 pub(super) struct Checked {
     pub pages: Box<dyn PageReader>,
-    /// Whether rows may be empty; these are marked in front of the values.
+    /// Whether rows may be empty. Marks for these stand before the values.
     pub optional: bool,
 }
 
@@ -25,7 +25,9 @@ impl PageReader for Checked {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let page = self.pages.get_next_page()?;
         match page.as_ref().map(|page| is_sound(page, self.optional)) {
-            Some(None) => Err(ParquetError::General("a page says more than it holds".into())),
+            Some(None) => {
+                Err(ParquetError::General("a page states more values than it holds".into()))
+            }
             _ => Ok(page),
         }
     }
@@ -45,13 +47,13 @@ impl PageReader for Checked {
 
 fn is_sound(page: &Page, optional: bool) -> Option<()> {
     match page {
-        // A word has its length, of four bytes, in front of it.
+        // Every word has its length, four bytes, in front of it.
         Page::DictionaryPage { buf, num_values, .. } => {
             (*num_values as usize <= buf.len() / 4).then_some(())
         }
         Page::DataPage { buf, encoding, .. } => {
             let Some(lists) = lists(*encoding) else { return Some(()) };
-            // Marks have their length in front of them, too.
+            // Marks have their length in front of them as well.
             let values = match optional {
                 true => {
                     let length = buf.first_chunk::<4>()?;
@@ -75,7 +77,7 @@ fn is_sound(page: &Page, optional: bool) -> Option<()> {
     }
 }
 
-/// How many lists of lengths stand before the values; a list begins with its count.
+/// Returns the number of lists of lengths before the values. A list begins with its count.
 fn lists(encoding: Encoding) -> Option<usize> {
     match encoding {
         Encoding::DELTA_LENGTH_BYTE_ARRAY => Some(1),
@@ -92,14 +94,14 @@ fn deltas_are_sound(lists: usize, values: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Where a list of integers in DELTA_BINARY_PACKED ends.
+/// Returns where a list of integers in DELTA_BINARY_PACKED ends.
 fn end_of_deltas(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let block = unsigned(bytes, &mut at)?;
     let parts = unsigned(bytes, &mut at)?;
     let count = unsigned(bytes, &mut at)?;
     let _first = unsigned(bytes, &mut at)?;
-    // A block of 128, which is what all writers make, has at least five bytes.
+    // All writers make blocks of 128, and such a block has at least five bytes.
     if count > 32 * bytes.len() as u64 + 1 || parts == 0 || parts > bytes.len() as u64 {
         return None;
     }
@@ -110,7 +112,7 @@ fn end_of_deltas(bytes: &[u8]) -> Option<usize> {
         let widths = bytes.get(at..at.checked_add(parts as usize)?)?;
         at += parts as usize;
         for width in widths {
-            // Parts behind the last value are not there, whatever their width says.
+            // Parts behind the last value take no bytes, whatever width they state.
             if left > 0 {
                 let bits = u64::from(*width).checked_mul(part)?;
                 at = at.checked_add(usize::try_from(bits / 8).ok()?)?;
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn lists_of_lengths_end_where_they_end() {
-        // 128 a block in 4 parts; 5 values from 3 on: the first part has 2 bits for each of 32.
+        // 128 values per block in 4 parts; 5 values from 3 on. The first part has 2 bits per value.
         let list = [0x80, 1, 4, 5, 6, 0, 2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!(end_of_deltas(&list), Some(list.len()));
         assert_eq!(end_of_deltas(&list[..17]), None);

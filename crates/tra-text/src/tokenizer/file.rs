@@ -8,11 +8,11 @@ use tokenizers::{AddedToken, DecoderWrapper, Tokenizer, TokenizerBuilder};
 use crate::error::{TextError, first_line};
 use crate::guard::guarded;
 
-/// Names under which published tokenizers have the end of a document.
+/// Names that published tokenizers use for the end of a document.
 const ENDS: [&str; 7] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]", "<|im_end|>", "<s>"];
 
-/// A word longer than this is cut: the library takes a hundred bytes and more for each of a word.
+/// Bytes above which a word is cut: the library takes over 100 bytes of memory per byte of a word.
 pub(super) const LONGEST_WORD: usize = 256 << 10;
 
 pub(super) struct FileTokenizer {
@@ -34,10 +34,10 @@ impl FileTokenizer {
         check_sizes(&json).map_err(wrong)?;
         let parsed = guarded(|| json.parse::<Tokenizer>()).map_err(wrong)?;
         let mut inner = parsed.map_err(|e| wrong(first_line(&e)))?;
-        // Settings for other uses than ours: every text is taken whole and as it is.
+        // Texts are always encoded whole and without padding.
         inner.with_truncation(None).map_err(|e| wrong(first_line(&e)))?;
         inner.with_padding(None);
-        // One more than the largest token, for some leave gaps.
+        // One more than the largest token, because some tokenizers leave gaps.
         let largest = inner.get_vocab(true).values().copied().max();
         let vocab = largest.ok_or_else(|| wrong("it has no tokens".into()))? as usize + 1;
         let end_of_text = ENDS.iter().find_map(|name| inner.token_to_id(name));
@@ -52,7 +52,7 @@ impl FileTokenizer {
         self.vocab
     }
 
-    /// Bytes in, bytes out: nothing is normalised, and nothing unknown.
+    /// Returns whether every text can be restored from its tokens: nothing is normalised or unknown.
     pub(super) fn is_lossless(&self) -> bool {
         let bytes = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
         bytes && self.inner.get_normalizer().is_none()
@@ -62,7 +62,7 @@ impl FileTokenizer {
         self.end_of_text
     }
 
-    /// It fails for a word that a tokenizer without an unknown token does not know.
+    /// Returns the tokens of a text. Fails for an unknown word if there is no token for those.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut tokens = Vec::new();
         let (mut first, mut word) = (0, 0);
@@ -93,7 +93,7 @@ impl FileTokenizer {
     }
 }
 
-/// What of a `tokenizer.json` says how large something is.
+/// The parts of a `tokenizer.json` that state a size.
 #[derive(Deserialize)]
 struct Sizes {
     #[serde(default)]
@@ -108,13 +108,13 @@ struct Normalizer {
     normalizers: Vec<Normalizer>,
 }
 
-/// Refuses a table that says it is larger than it is: the library takes memory for what it says.
+/// Refuses a table that states a larger size than it has: the library would allocate that much.
 fn check_sizes(json: &str) -> Result<(), String> {
     let sizes: Sizes = serde_json::from_str(json).map_err(|e| first_line(&e))?;
     let mut waiting: Vec<Normalizer> = sizes.normalizer.into_iter().collect();
     while let Some(normalizer) = waiting.pop() {
         if let Some(table) = normalizer.precompiled_charsmap
-            && said(&table).is_some_and(|bytes| bytes > table.len())
+            && stated_size(&table).is_some_and(|bytes| bytes > table.len())
         {
             return Err("its precompiled_charsmap is cut short".into());
         }
@@ -123,8 +123,8 @@ fn check_sizes(json: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The size that stands first in a table: four bytes, little-endian, in base64.
-fn said(table: &str) -> Option<usize> {
+/// Returns the size that a table states first: four bytes, little-endian, in base64.
+fn stated_size(table: &str) -> Option<usize> {
     let mut bits = 0u64;
     for digit in table.bytes().take(6) {
         let value = match digit {
@@ -137,24 +137,14 @@ fn said(table: &str) -> Option<usize> {
         };
         bits = bits << 6 | u64::from(value);
     }
-    // Six digits are 36 bits, of which 32 are wanted.
+    // Six digits are 36 bits; the first 32 are the size.
     (table.len() >= 6).then(|| ((bits >> 4) as u32).swap_bytes() as usize)
 }
 
-/// Behind the last line break of a run of them: a piece is made of whole lines, if there are some.
-/// For most tokenizers that changes no token; where a word may reach from one line to the next it is what we define.
+/// Returns the last place behind line breaks: a piece is made of whole lines, if there are any. For
+/// most tokenizers that changes no token. Where a token could span two lines, this defines the tokens.
 pub(super) fn cut(text: &str) -> Option<usize> {
-    let mut after: Option<(usize, char)> = None;
-    for (at, c) in text.char_indices().rev() {
-        if let Some((place, next)) = after
-            && c == '\n'
-            && !next.is_whitespace()
-        {
-            return Some(place);
-        }
-        after = Some((at, c));
-    }
-    None
+    super::last_between(text, |c, next| c == '\n' && !next.is_whitespace())
 }
 
 pub(super) fn learn(
@@ -205,7 +195,7 @@ mod tests {
         assert_eq!(learn([text].into_iter(), 270).unwrap(), json, "the same every time");
     }
 
-    /// A word is cut at the same places, wherever in a text it stands.
+    /// A word is cut at the same places wherever it stands in a text.
     #[test]
     fn a_word_without_end_is_cut() {
         let json = learn(["aab ".repeat(50)].into_iter(), 260).unwrap();
@@ -220,9 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_lies_about_its_size_is_refused() {
-        assert_eq!((said("CAAACAAAAAAA"), said("CAAAAAAA")), (Some(0x0800_0008), Some(8)));
-        assert_eq!((said("CAAA"), said("no base64")), (None, None));
+    fn a_table_that_states_a_wrong_size_is_refused() {
+        assert_eq!(
+            (stated_size("CAAACAAAAAAA"), stated_size("CAAAAAAA")),
+            (Some(0x0800_0008), Some(8))
+        );
+        assert_eq!((stated_size("CAAA"), stated_size("no base64")), (None, None));
         let with = |table: &str| {
             let normalizer =
                 format!(r#"{{"type":"Precompiled","precompiled_charsmap":"{table}"}}"#);

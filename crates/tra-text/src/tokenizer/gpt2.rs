@@ -1,12 +1,12 @@
-//! GPT-2's byte pairs, from the vocabulary that comes with `tiktoken-rs`.
+//! GPT-2's byte-pair encoding, with the vocabulary that comes with `tiktoken-rs`.
 
 use tiktoken_rs::{CoreBPE, r50k_base_singleton};
 
 pub(super) const VOCAB: usize = 50_257;
 pub(super) const END_OF_TEXT: u32 = 50_256;
 
-/// Longer runs of white space are cut apart here: the regular expression behind `tiktoken-rs` walks
-/// back through a run and runs out of stack in one of millions.
+/// Length from which a run of white space is split here: the regular expression of `tiktoken-rs`
+/// backtracks through a run and overflows the stack in one of millions.
 const LONG_RUN: usize = 4096;
 
 fn table() -> &'static CoreBPE {
@@ -18,7 +18,7 @@ pub(super) fn encode(text: &str) -> Vec<u32> {
     let mut rest = text;
     while let Some((start, last)) = long_run(rest) {
         // GPT-2 splits a run of white space before its last character, which may belong to the
-        // word behind it. Cut there, every part is split as it was in the whole.
+        // next word. With a cut there, every part has the tokens it has in the whole.
         tokens.extend(table().encode_ordinary(&rest[..start]));
         tokens.extend(table().encode_ordinary(&rest[start..last]));
         rest = &rest[last..];
@@ -27,7 +27,8 @@ pub(super) fn encode(text: &str) -> Vec<u32> {
     tokens
 }
 
-/// Where the first long run of white space in front of a word begins, and its last character.
+/// Returns where the first long run of white space before a word begins, and where its last
+/// character is.
 fn long_run(text: &str) -> Option<(usize, usize)> {
     if text.len() < LONG_RUN {
         return None;
@@ -50,20 +51,10 @@ fn long_run(text: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// Before white space that follows something else: no word of GPT-2's reaches across, and none
-/// looks further.
+/// Returns the last place before white space that follows something else. No token of GPT-2 spans
+/// such a place, and none depends on what is behind it.
 pub(super) fn cut(text: &str) -> Option<usize> {
-    let mut after: Option<(usize, char)> = None;
-    for (at, c) in text.char_indices().rev() {
-        if let Some((place, next)) = after
-            && next.is_whitespace()
-            && !c.is_whitespace()
-        {
-            return Some(place);
-        }
-        after = Some((at, c));
-    }
-    None
+    super::last_between(text, |c, next| next.is_whitespace() && !c.is_whitespace())
 }
 
 pub(super) fn decode(tokens: &[u32]) -> Vec<u8> {
@@ -91,7 +82,7 @@ mod tests {
         assert_eq!(cut("  word"), None);
     }
 
-    /// What the regular expression gives where it can be asked, and past that by its rule.
+    /// Short runs are compared with the regular expression, long ones with its rule.
     #[test]
     fn long_runs_of_white_space_are_split_as_short_ones() {
         for (run, word) in [(" ", "word"), ("\n", "x"), ("\u{2003}", "é"), (" ", "")] {

@@ -1,4 +1,4 @@
-//! Tokenizers: text to numbers and back.
+//! Tokenizers turn text into tokens and back.
 
 mod bytes;
 mod file;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::error::TextError;
 use crate::source;
 
-/// Text to tokens and back.
+/// Turns text into tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer(Kind);
 
@@ -27,34 +27,42 @@ const GPT2: &str = "gpt2";
 const BYTES: &str = "bytes";
 
 impl Tokenizer {
-    /// `gpt2`, `bytes`, or the path of a `tokenizer.json`.
+    /// Opens a tokenizer: `gpt2`, `bytes`, or the path of a `tokenizer.json`.
     pub fn open(name: &str) -> Result<Self, TextError> {
-        match name {
-            GPT2 => Ok(Self(Kind::Gpt2)),
-            BYTES => Ok(Self(Kind::Bytes)),
-            _ if is_missing(Path::new(name)) => Err(missing(name)),
-            _ => {
-                let json = std::io::read_to_string(source::open(Path::new(name))?)
-                    .map_err(TextError::io("cannot read the tokenizer", Path::new(name)))?;
-                Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json)?))))
+        let path = Path::new(name);
+        match Self::built_in(name) {
+            Some(tokenizer) => Ok(tokenizer),
+            None if is_missing(path) => Err(missing(name)),
+            None => {
+                let json = std::io::read_to_string(source::open(path)?)
+                    .map_err(TextError::io("cannot read the tokenizer", path))?;
+                Self::parse(name, json)
             }
         }
     }
 
-    /// The tokenizer behind a [`record`](Self::record).
+    /// Makes the tokenizer that a [`record`](Self::record) describes.
     pub fn from_record(record: &str) -> Result<Self, TextError> {
-        match record {
-            GPT2 => Ok(Self(Kind::Gpt2)),
-            BYTES => Ok(Self(Kind::Bytes)),
-            json => {
-                let name = "the tokenizer kept with the model";
-                Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json.into())?))))
-            }
+        match Self::built_in(record) {
+            Some(tokenizer) => Ok(tokenizer),
+            None => Self::parse("the tokenizer kept with the model", record.into()),
         }
     }
 
-    /// Learns a tokenizer of byte pairs from texts and gives it as the text of a
-    /// `tokenizer.json`, split into words as GPT-2's, with `<|endoftext|>` as its first token.
+    fn built_in(name: &str) -> Option<Self> {
+        match name {
+            GPT2 => Some(Self(Kind::Gpt2)),
+            BYTES => Some(Self(Kind::Bytes)),
+            _ => None,
+        }
+    }
+
+    fn parse(name: &str, json: String) -> Result<Self, TextError> {
+        Ok(Self(Kind::File(Box::new(file::FileTokenizer::parse(name, json)?))))
+    }
+
+    /// Learns a byte-pair tokenizer from texts and returns its `tokenizer.json`. It splits text into
+    /// words as GPT-2 does, and its first token is `<|endoftext|>`.
     pub fn learn(
         texts: impl Iterator<Item = String> + Send,
         vocab: usize,
@@ -62,8 +70,8 @@ impl Tokenizer {
         file::learn(texts, vocab)
     }
 
-    /// All that is needed to make it again, wherever: what a checkpoint keeps. A name for those
-    /// that are built in, the whole `tokenizer.json` for others.
+    /// Returns everything it takes to make the tokenizer again on another machine, for checkpoints:
+    /// the name if it is built in, otherwise the whole `tokenizer.json`.
     pub fn record(&self) -> &str {
         match &self.0 {
             Kind::Gpt2 => GPT2,
@@ -72,7 +80,7 @@ impl Tokenizer {
         }
     }
 
-    /// What it is called in messages.
+    /// Returns a name for messages.
     pub fn name(&self) -> String {
         match &self.0 {
             Kind::Gpt2 | Kind::Bytes => self.record().into(),
@@ -80,12 +88,12 @@ impl Tokenizer {
         }
     }
 
-    /// Another tokenizer has another fingerprint.
+    /// Returns a hash that identifies the tokenizer.
     pub fn fingerprint(&self) -> [u8; 32] {
         Sha256::digest(self.record()).into()
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub fn vocab(&self) -> usize {
         match &self.0 {
             Kind::Gpt2 => gpt2::VOCAB,
@@ -94,7 +102,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token between two documents, if it has one.
+    /// Returns the token between two documents, if there is one.
     pub fn end_of_text(&self) -> Option<u32> {
         match &self.0 {
             Kind::Gpt2 => Some(gpt2::END_OF_TEXT),
@@ -103,9 +111,9 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of a text. Nothing is added at its ends.
+    /// Returns the tokens of a text. Nothing is added at its ends.
     ///
-    /// Only a `tokenizer.json` can fail, for a word it does not know and has no token for.
+    /// Only a `tokenizer.json` can fail: for an unknown word, if it has no token for those.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match &self.0 {
             Kind::Gpt2 => Ok(gpt2::encode(text)),
@@ -114,8 +122,8 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens, as bytes: a token may end in the middle of a character. Tokens outside
-    /// the vocabulary, and [`end_of_text`](Self::end_of_text), stand for nothing.
+    /// Returns the text of tokens, as bytes: a token may end in the middle of a character. Tokens
+    /// outside the vocabulary and [`end_of_text`](Self::end_of_text) have no text.
     pub fn decode(&self, tokens: &[u32]) -> Vec<u8> {
         match &self.0 {
             Kind::Gpt2 => gpt2::decode(tokens),
@@ -124,7 +132,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether decoding gives back every byte that was encoded.
+    /// Returns whether decoding restores every byte that was encoded.
     pub fn is_lossless(&self) -> bool {
         match &self.0 {
             Kind::Gpt2 | Kind::Bytes => true,
@@ -132,7 +140,7 @@ impl Tokenizer {
         }
     }
 
-    /// The last place in `text` where it may be cut so that its parts have the tokens of the whole.
+    /// Returns the last place in `text` where a cut changes no token.
     pub(crate) fn cut(&self, text: &str) -> Option<usize> {
         match &self.0 {
             Kind::Gpt2 => gpt2::cut(text),
@@ -141,7 +149,8 @@ impl Tokenizer {
         }
     }
 
-    /// Bytes above which text without a place to cut is cut nevertheless, to bound memory.
+    /// Returns the number of bytes above which text without such a place is cut anyway, to bound
+    /// memory.
     pub(crate) fn longest_word(&self) -> usize {
         match &self.0 {
             Kind::Gpt2 | Kind::Bytes => 8 << 20,
@@ -150,12 +159,26 @@ impl Tokenizer {
     }
 }
 
+/// Returns the last place between a character and the next that `fits` accepts.
+fn last_between(text: &str, fits: impl Fn(char, char) -> bool) -> Option<usize> {
+    let mut after: Option<(usize, char)> = None;
+    for (at, c) in text.char_indices().rev() {
+        if let Some((place, next)) = after
+            && fits(c, next)
+        {
+            return Some(place);
+        }
+        after = Some((at, c));
+    }
+    None
+}
+
 fn is_missing(path: &Path) -> bool {
     let about = std::fs::metadata(path);
     about.is_err_and(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
-/// A name that stands for nothing: a file that is gone, or a misspelt word.
+/// Returns the error for a name that is neither a tokenizer nor a file.
 fn missing(name: &str) -> TextError {
     let path = Path::new(name);
     let is_path = path.components().count() > 1 || path.extension().is_some();
@@ -204,7 +227,7 @@ mod tests {
         for text in ["", "{}", "not json", "{\"model\": {\"type\": \"BPE\"}}"] {
             std::fs::write(&path, text).unwrap();
             let error = Tokenizer::open(path.to_str().unwrap()).unwrap_err().to_string();
-            assert!(error.contains("tokenizer.json: no tokenizer"), "{error}");
+            assert!(error.contains("tokenizer.json: not a usable tokenizer"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
         }
     }
