@@ -1,0 +1,157 @@
+//! Splits a document into prose, code and generated regions.
+
+use crate::Problem;
+
+/// What a part of a document is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind<'a> {
+    /// Words, and fenced blocks without a language.
+    Prose,
+    /// Code, comments, and targets of links.
+    Code,
+    /// A generated table with its two comments.
+    Table {
+        /// What the first comment asks for.
+        spec: &'a str,
+    },
+    /// A generated figure with its two comments.
+    Figure {
+        /// What the first comment asks for.
+        spec: &'a str,
+    },
+}
+
+/// A part of a document.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part<'a> {
+    /// What it is.
+    pub kind: Kind<'a>,
+    /// All of its text.
+    pub text: &'a str,
+    /// Where its text begins in the document, in bytes.
+    pub at: usize,
+    /// The line it begins in, from 1.
+    pub line: usize,
+    /// What was generated, in bytes of the document; empty for other kinds.
+    pub body: (usize, usize),
+}
+
+const TABLE: (&str, &str) = ("<!-- figures:", "<!-- /figures -->");
+const FIGURE: (&str, &str) = ("<!--=", "<!--/-->");
+
+/// Splits a document. The parts, one after the other, are the document.
+pub fn parts(text: &str) -> Result<Vec<Part<'_>>, Problem> {
+    let mut found: Vec<Part<'_>> = Vec::new();
+    let (mut at, mut prose) = (0, 0);
+    while at < text.len() {
+        match special(text, at).map_err(|what| Problem { line: line(text, at), what })? {
+            None => at += text[at..].chars().next().map_or(1, char::len_utf8),
+            Some((kind, end, body)) => {
+                push(&mut found, text, Kind::Prose, prose, at, (0, 0));
+                push(&mut found, text, kind, at, end, body);
+                (at, prose) = (end, end);
+            }
+        }
+    }
+    push(&mut found, text, Kind::Prose, prose, at, (0, 0));
+    Ok(found)
+}
+
+fn push<'a>(
+    found: &mut Vec<Part<'a>>,
+    text: &'a str,
+    kind: Kind<'a>,
+    at: usize,
+    end: usize,
+    body: (usize, usize),
+) {
+    if at < end {
+        found.push(Part { kind, text: &text[at..end], at, line: line(text, at), body });
+    }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    1 + text[..at].matches('\n').count()
+}
+
+type Special<'a> = Option<(Kind<'a>, usize, (usize, usize))>;
+
+/// What begins at a place, other than prose, and where it ends.
+fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
+    let rest = &text[at..];
+    let code = |length: Option<usize>| Ok(length.map(|length| (Kind::Code, at + length, (0, 0))));
+    let begins_line = text[..at].rsplit('\n').next().is_some_and(|line| line.trim().is_empty());
+    if rest.starts_with(TABLE.0) {
+        let (spec, body, end) = region(rest, TABLE)?;
+        return Ok(Some((Kind::Table { spec }, at + end, (at + body.0, at + body.1))));
+    }
+    if rest.starts_with(FIGURE.0) {
+        let (spec, body, end) = region(rest, FIGURE)?;
+        return Ok(Some((Kind::Figure { spec }, at + end, (at + body.0, at + body.1))));
+    }
+    if rest.starts_with(TABLE.1) || rest.starts_with(FIGURE.1) {
+        return Err("the end of a region that did not begin".into());
+    }
+    if rest.starts_with("<!--") {
+        return code(rest.find("-->").map(|end| end + 3));
+    }
+    if begins_line && rest.starts_with("```") {
+        let indent = text[..at].rsplit('\n').next().unwrap_or_default();
+        let close = format!("\n{indent}```");
+        let end = rest.find(&close).ok_or("a fenced block that does not end")? + close.len();
+        let output = rest[3..].starts_with('\n');
+        return Ok(Some((if output { Kind::Prose } else { Kind::Code }, at + end, (0, 0))));
+    }
+    if rest.starts_with('`') {
+        let ticks = rest.len() - rest.trim_start_matches('`').len();
+        let inner = &rest[ticks..];
+        let paragraph = &inner[..inner.find("\n\n").unwrap_or(inner.len())];
+        return code(paragraph.find(&rest[..ticks]).map(|end| end + 2 * ticks));
+    }
+    if rest.starts_with("](") {
+        return code(rest.find(')'));
+    }
+    if rest.starts_with("https://") || rest.starts_with("http://") {
+        return code(rest.find([' ', '\n', '>', ')']).or(Some(rest.len())));
+    }
+    Ok(None)
+}
+
+type Region<'a> = (&'a str, (usize, usize), usize);
+
+/// A region at the beginning of a text: what it asks for, its body, and where it ends.
+fn region<'a>(rest: &'a str, (open, close): (&str, &str)) -> Result<Region<'a>, String> {
+    let spec = rest.find("-->").ok_or("a comment that does not end")?;
+    let body = spec + 3;
+    let length = rest[body..].find(close).ok_or(format!("a region without its {close}"))?;
+    if rest[body..body + length].contains(open) {
+        return Err(format!("a region without its {close}"));
+    }
+    Ok((&rest[open.len()..spec], (body, body + length), body + length + close.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_links_comments_and_regions_are_told_from_prose() {
+        let text = "a `b 1` [c](d2) <!-- e 3 -->\n```sh\nf 4\n```\n<!-- figures: g -->\n5\n<!-- /figures -->\n\
+                    ```\nh 6\n```\n<!--= i -->7<!--/--> https://j/8\n";
+        let all = parts(text).unwrap();
+        assert_eq!(all.iter().map(|part| part.text).collect::<String>(), text);
+        let prose = all.iter().filter(|part| part.kind == Kind::Prose);
+        let digits: String =
+            prose.flat_map(|part| part.text.chars()).filter(char::is_ascii_digit).collect();
+        assert_eq!(digits, "6");
+        let bodies: Vec<&str> = all.iter().map(|part| &text[part.body.0..part.body.1]).collect();
+        assert!(bodies.contains(&"\n5\n") && bodies.contains(&"7"), "{bodies:?}");
+    }
+
+    #[test]
+    fn a_region_that_does_not_end_is_an_error() {
+        for text in ["<!-- figures: a -->\n1\n", "<!--= a -->1", "1 <!-- /figures -->", "```\n1"] {
+            assert!(parts(text).is_err(), "{text}");
+        }
+    }
+}
