@@ -43,35 +43,26 @@ const FIGURE: (&str, &str) = ("<!--=", "<!--/-->");
 pub fn parts(text: &str) -> Result<Vec<Part<'_>>, Problem> {
     let mut found: Vec<Part<'_>> = Vec::new();
     let (mut at, mut prose) = (0, 0);
+    let mut line = 1;
+    let mut push = |kind, at: usize, end: usize, body| {
+        if at < end {
+            found.push(Part { kind, text: &text[at..end], at, line, body });
+            line += text[at..end].matches('\n').count();
+        }
+    };
     while at < text.len() {
-        match special(text, at).map_err(|what| Problem { line: line(text, at), what })? {
+        let here = |what| Problem { line: 1 + text[..at].matches('\n').count(), what };
+        match special(text, at).map_err(here)? {
             None => at += text[at..].chars().next().map_or(1, char::len_utf8),
             Some((kind, end, body)) => {
-                push(&mut found, text, Kind::Prose, prose, at, (0, 0));
-                push(&mut found, text, kind, at, end, body);
+                push(Kind::Prose, prose, at, (0, 0));
+                push(kind, at, end, body);
                 (at, prose) = (end, end);
             }
         }
     }
-    push(&mut found, text, Kind::Prose, prose, at, (0, 0));
+    push(Kind::Prose, prose, at, (0, 0));
     Ok(found)
-}
-
-fn push<'a>(
-    found: &mut Vec<Part<'a>>,
-    text: &'a str,
-    kind: Kind<'a>,
-    at: usize,
-    end: usize,
-    body: (usize, usize),
-) {
-    if at < end {
-        found.push(Part { kind, text: &text[at..end], at, line: line(text, at), body });
-    }
-}
-
-fn line(text: &str, at: usize) -> usize {
-    1 + text[..at].matches('\n').count()
 }
 
 type Special<'a> = Option<(Kind<'a>, usize, (usize, usize))>;
@@ -79,6 +70,9 @@ type Special<'a> = Option<(Kind<'a>, usize, (usize, usize))>;
 /// What begins at a place, other than prose, and where it ends.
 fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
     let rest = &text[at..];
+    if !rest.starts_with(['<', '`', ']', 'h']) {
+        return Ok(None);
+    }
     let code = |length: Option<usize>| Ok(length.map(|length| (Kind::Code, at + length, (0, 0))));
     let begins_line = text[..at].rsplit('\n').next().is_some_and(|line| line.trim().is_empty());
     if rest.starts_with(TABLE.0) {

@@ -93,11 +93,15 @@ pub(crate) fn figure(spec: &str, data: &Data) -> Result<String, String> {
     }
 }
 
-/// A Markdown table; columns but the first are aligned to the right.
+/// A Markdown table; columns of numbers are aligned to the right.
 fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let is_number = |cell: &String| cell.chars().all(|c| !c.is_alphabetic()) || cell.contains('%');
+    let has_unit = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit());
+    let right =
+        |at: usize| at > 0 && rows.iter().all(|row| is_number(&row[at]) || has_unit(&row[at]));
     let rule: Vec<String> =
-        (0..header.len()).map(|at| if at == 0 { "---" } else { "---:" }.into()).collect();
+        (0..header.len()).map(|at| if right(at) { "---:" } else { "---" }.into()).collect();
     let body: String = rows.iter().map(|row| line(row)).collect();
     line(header) + &line(&rule) + &body
 }
@@ -193,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_one_rule_for_all_columns() {
+    fn columns_of_numbers_are_aligned_to_the_right() {
         let cells = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
-        let table = markdown(&cells("a b"), &[cells("c 1")]);
-        assert_eq!(table, "| a | b |\n| --- | ---: |\n| c | 1 |\n");
+        let table = markdown(&cells("a b c"), &[cells("d 1 e"), cells("f – 2")]);
+        assert_eq!(table, "| a | b | c |\n| --- | ---: | --- |\n| d | 1 | e |\n| f | – | 2 |\n");
     }
 }

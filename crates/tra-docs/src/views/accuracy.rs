@@ -92,38 +92,48 @@ pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
     let arguments = Arguments::read(arguments, &known)?;
     let json = data.json(arguments.word(0, "the file")?)?;
     let runs = task_of(&json, arguments.get("task"))?;
-    let all: Vec<String> = distinct(runs.iter().map(|run| text_of(&run["model"])));
-    let models = arguments.list("models").unwrap_or(all.iter().map(String::as_str).collect());
     let metric = arguments.get("metric").unwrap_or("exact_match");
-    let results = runs.iter().flat_map(|run| run["results"].as_array().into_iter().flatten());
-    let mut tests = distinct(results.filter_map(Test::of));
-    if let Some(named) = arguments.list("tests") {
-        let find = |name: &&str| {
-            tests.iter().find(|t| t.is(name)).cloned().ok_or(format!("no test {name}"))
-        };
-        tests = named.iter().map(find).collect::<Result<_, _>>()?;
-    }
+    let tests = tests_of(&runs, arguments.list("tests"))?;
+    let row = |label: String, of: &[&Value]| {
+        let cells = tests.iter().map(|test| cell(of, test, metric));
+        std::iter::once(label).chain(cells).collect::<Vec<_>>()
+    };
+    let tasks = distinct(runs.iter().map(|run| text_of(&run["task"])));
+    let all = distinct(runs.iter().map(|run| text_of(&run["model"])));
+    let models = arguments.list("models").unwrap_or(all.iter().map(String::as_str).collect());
     let mut rows = Vec::new();
-    for model in models {
-        let of = runs_of(&runs, model);
-        if of.is_empty() {
-            return Err(format!("no runs of {model}"));
-        }
-        let row = |label: String, of: &[&Value]| {
-            let cells = tests.iter().map(|test| cell(of, test, metric));
-            std::iter::once(label).chain(cells).collect::<Vec<_>>()
-        };
-        let seeds = match of.len() {
-            1 => format!("`{model}`, seed {}", of[0]["seed"]),
-            many => format!("`{model}`, {many} seeds"),
-        };
-        rows.push(row(seeds, &of));
-        if arguments.get("seeds") == Some("each") && of.len() > 1 {
-            rows.extend(of.iter().map(|run| row(format!("seed {}", run["seed"]), &[run])));
+    for task in &tasks {
+        let runs: Vec<&Value> =
+            runs.iter().copied().filter(|r| text_of(&r["task"]) == *task).collect();
+        let task = if tasks.len() > 1 { format!("`{task}`, ") } else { String::new() };
+        for model in &models {
+            let of = runs_of(&runs, model);
+            let seeds = match of.len() {
+                0 => return Err(format!("no runs of {model}")),
+                1 => format!("seed {}", of[0]["seed"]),
+                many => format!("{many} seeds"),
+            };
+            rows.push(row(format!("{task}`{model}`, {seeds}"), &of));
+            if arguments.get("seeds") == Some("each") && of.len() > 1 {
+                rows.extend(of.iter().map(|run| row(format!("seed {}", run["seed"]), &[run])));
+            }
         }
     }
     let names = tests.iter().map(Test::name);
     Ok(markdown(&std::iter::once(String::new()).chain(names).collect::<Vec<_>>(), &rows))
+}
+
+/// The tests of some runs, or those that a document names.
+fn tests_of(runs: &[&Value], named: Option<Vec<&str>>) -> Result<Vec<Test>, String> {
+    let results = runs.iter().flat_map(|run| run["results"].as_array().into_iter().flatten());
+    let all = distinct(results.filter_map(Test::of));
+    let find = |name: &str| {
+        all.iter().find(|test| test.is(name)).cloned().ok_or(format!("no test {name}"))
+    };
+    match named {
+        Some(named) => named.into_iter().map(find).collect(),
+        None => Ok(all),
+    }
 }
 
 /// A row per test, a column per model, from several files.
@@ -137,9 +147,7 @@ pub(super) fn compare(arguments: &str, data: &Data) -> Result<String, String> {
         let (file, name) = (line.word(0, "the file")?, line.word(1, "the test")?);
         let json = data.json(file)?;
         let runs = task_of(&json, line.get("task"))?;
-        let results = runs.iter().flat_map(|run| run["results"].as_array().into_iter().flatten());
-        let mut tests = results.filter_map(Test::of);
-        let test = tests.find(|test| test.is(name)).ok_or(format!("{file}: no test {name}"))?;
+        let test = tests_of(&runs, Some(vec![name])).map_err(|e| format!("{file}: {e}"))?.remove(0);
         let settings = &runs[0]["settings"];
         let trained = text_of(&settings["length"]).replace("..", "-");
         let task = text_of(&settings["task"]["name"]);
