@@ -55,7 +55,7 @@ Examples:
   tra reproduce induct --jobs 1                    # one run at a time
   tra reproduce wikitext --text wikitext-2/
 
-The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
+The settings are in configs/reproduce; docs/experiments.md has what came out here.")]
 pub struct Args {
     /// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
     /// those in configs/reproduce
