@@ -80,6 +80,12 @@ fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
         return Ok(Some((Kind::Table { spec }, at + end, (at + body.0, at + body.1))));
     }
     if rest.starts_with(FIGURE.0) {
+        let before = text[..at].rsplit('\n').next().unwrap_or_default();
+        if before.trim_start_matches([' ', '-', '*', '>']).is_empty() {
+            return Err(
+                "a figure at the start of a line: Markdown would show the line as HTML".into()
+            );
+        }
         let (spec, body, end) = region(rest, FIGURE)?;
         return Ok(Some((Kind::Figure { spec }, at + end, (at + body.0, at + body.1))));
     }
@@ -131,7 +137,7 @@ mod tests {
     #[test]
     fn code_links_comments_and_regions_are_told_from_prose() {
         let text = "a `b 1` [c](d2) <!-- e 3 -->\n```sh\nf 4\n```\n<!-- figures: g -->\n5\n<!-- /figures -->\n\
-                    ```\nh 6\n```\n<!--= i -->7<!--/--> https://j/8\n";
+                    ```\nh 6\n```\nat <!--= i -->7<!--/--> https://j/8\n";
         let all = parts(text).unwrap();
         assert_eq!(all.iter().map(|part| part.text).collect::<String>(), text);
         let prose = all.iter().filter(|part| part.kind == Kind::Prose);
@@ -143,8 +149,19 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_does_not_begin_a_line() {
+        assert!(parts("a <!--= b c int -->1<!--/-->").is_ok());
+        for text in
+            ["<!--= b c int -->1<!--/-->", "a\n  <!--= b -->1<!--/-->", "- <!--= b -->1<!--/-->"]
+        {
+            assert!(parts(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_region_that_does_not_end_is_an_error() {
-        for text in ["<!-- figures: a -->\n1\n", "<!--= a -->1", "1 <!-- /figures -->", "```\n1"] {
+        for text in ["<!-- figures: a -->\n1\n", "a <!--= a -->1", "1 <!-- /figures -->", "```\n1"]
+        {
             assert!(parts(text).is_err(), "{text}");
         }
     }

@@ -132,7 +132,7 @@ mod tests {
     fn names_code_and_link_targets_may_have_digits() {
         let text = "f32, (AVX-512/AVX2), GPT-2's, 2026-11-18, version 0.1.0.\n1. `--seeds 1,2`\n\
                     [paper](https://arxiv.org/abs/2503.23174) arXiv:2503.23174 `lr = 2e-3` `0.01`\n\
-                    ```sh\ntra eval --lengths 300\n```\n<!--= a b int -->7<!--/-->";
+                    ```sh\ntra eval --lengths 300\n```\nat <!--= a b int -->7<!--/-->";
         assert_eq!(typed_figures(text), []);
     }
 

@@ -89,3 +89,22 @@ fn a_number_added_to_any_document_is_noticed() {
         }
     }
 }
+
+/// Results are kept for what documents show; everything else is in the history.
+#[test]
+fn results_are_few_and_small_and_every_folder_says_what_it_is() {
+    let results = root().join("docs/results");
+    let (mut folders, mut files, mut bytes) = (vec![results.clone()], 0, 0);
+    while let Some(folder) = folders.pop() {
+        assert!(folder.join("README.md").is_file(), "{} has no README.md", folder.display());
+        for entry in std::fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                files += 1;
+                bytes += entry.metadata().unwrap().len();
+            }
+        }
+    }
+    assert!(files <= 100 && bytes <= 2_500_000, "{files} files, {bytes} bytes");
+}
