@@ -12,7 +12,6 @@ pub fn value(value: &Value, format: &str) -> Result<String, String> {
         "int" => thousands(number()?),
         "time" => time(number()?),
         "bytes" => bytes(number()?),
-        "factor" => format!("{:.2}x", number()?),
         _ if format.starts_with('%') => percent(number()?, decimals(&format[1..])?),
         _ if format.starts_with('.') => format!("{:.*}", decimals(&format[1..])?, number()?),
         _ => return Err(format!("unknown format {format}")),

@@ -27,7 +27,7 @@
 //! | `accuracy` | `FILE [task=] [models=] [tests=SPLIT@LENGTH,…] [metric=token_error] [seeds=each]` | a row per model (and seed), a column per test |
 //! | `compare` | `models=`, then one line per row: `FILE SPLIT@LENGTH [task=] [fresh=FILE]` | a row per test, a column per model |
 //! | `perplexity` | `FILE protocol= [models=] [windows=]` | a row per window, a column per model |
-//! | `bench` | `FILE… columns=tra,rope,tra:eager,rope:torch [measure=memory\|factor] [only=]` | a row per case, a column per implementation |
+//! | `bench` | `FILE… columns=tra,rope,tra:eager,rope:torch [measure=memory\|factor]` | a row per case, a column per implementation |
 //! | `records` | `FILE PATH columns=KEY[:FORMAT],…` | a row per JSON object |
 //! | `lines` | `FILE [lines=FROM-TO]` | lines of a text file in a fenced block |
 //!
@@ -38,7 +38,7 @@
 //!
 //! Outside generated regions, code, comments and link targets a document has no digit. The exceptions are names that
 //! contain one ([`prose::NAMES`]), dates, versions, arXiv ids and the numbers of an ordered list. A fenced block without
-//! a language is output, so it follows the rule as well. Inline code that is nothing but a measured figure (`99.5%`,
+//! a programming language is output, so it follows the rule as well. Inline code that is nothing but a measured figure (`99.5%`,
 //! `12 ms`) is refused.
 
 pub mod data;

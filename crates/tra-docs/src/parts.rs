@@ -5,7 +5,7 @@ use crate::Problem;
 /// What a part of a document is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind<'a> {
-    /// Words, and fenced blocks without a language.
+    /// Words, and fenced blocks that are not code.
     Prose,
     /// Code, comments, and targets of links.
     Code,
@@ -35,6 +35,9 @@ pub struct Part<'a> {
     /// What was generated, in bytes of the document; empty for other kinds.
     pub body: (usize, usize),
 }
+
+/// Fenced blocks of these are code; all others are output, and so prose.
+const LANGUAGES: &[&str] = &["json", "md", "python", "rust", "sh", "toml", "yaml"];
 
 const TABLE: (&str, &str) = ("<!-- figures:", "<!-- /figures -->");
 const FIGURE: (&str, &str) = ("<!--=", "<!--/-->");
@@ -99,7 +102,8 @@ fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
         let indent = text[..at].rsplit('\n').next().unwrap_or_default();
         let close = format!("\n{indent}```");
         let end = rest.find(&close).ok_or("a fenced block that does not end")? + close.len();
-        let output = rest[3..].starts_with('\n');
+        let language = rest[3..].lines().next().unwrap_or_default().trim();
+        let output = !LANGUAGES.contains(&language);
         return Ok(Some((if output { Kind::Prose } else { Kind::Code }, at + end, (0, 0))));
     }
     if rest.starts_with('`') {

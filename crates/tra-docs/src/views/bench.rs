@@ -9,7 +9,7 @@ use crate::format;
 /// A row per case, a column per implementation: `rope` is ours, `rope:eager` PyTorch's in this mode, `rope:torch` the
 /// fastest of PyTorch's.
 pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
-    let arguments = Arguments::read(arguments, &["columns", "measure", "only"])?;
+    let arguments = Arguments::read(arguments, &["columns", "measure"])?;
     let columns = arguments.list("columns").ok_or("columns= is missing")?;
     let measure = match arguments.get("measure") {
         None | Some("time") => Measure::Time,
@@ -24,9 +24,6 @@ pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
         let mut cases: Vec<String> = results.iter().map(|result| case(result)).collect();
         cases.dedup();
         for name in cases {
-            if arguments.get("only").is_some_and(|only| !name.contains(&only.replace('_', " "))) {
-                continue;
-            }
             let same: Vec<&Value> = results.iter().copied().filter(|r| case(r) == name).collect();
             let cells = columns.iter().map(|column| cell(&same, column, measure));
             rows.push(std::iter::once(name).chain(cells).collect::<Vec<_>>());
