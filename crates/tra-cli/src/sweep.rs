@@ -22,7 +22,7 @@ Examples:
   tra sweep configs/sweep-quick.toml --shard 0/4      # and 1/4, 2/4, 3/4 elsewhere
   tra sweep configs/sweep-quick.toml --list
 
-docs/sweeps.md has manifests for a Slurm array and a Kubernetes indexed Job.")]
+docs/cluster.md has manifests for a Slurm array and a Kubernetes indexed Job.")]
 pub struct Args {
     /// The grid: out, attention, task, seeds, and a [run] table of settings
     config: PathBuf,

@@ -31,7 +31,7 @@ Examples:
       --batch 16 --accumulate 4 --steps 2000 --eval-every 200 --out runs/wiki
   tra train --text books/ --tokenizer bytes --out runs/books --dry-run
 
-`tra tasks` lists the tasks; docs/runs.md describes the run directory and every setting.")]
+`tra tasks` lists the tasks; docs/train.md describes the run directory and every setting.")]
 pub struct Args {
     /// Output directory for the run (must not already contain one)
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]

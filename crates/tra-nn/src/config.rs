@@ -80,7 +80,7 @@ pub struct DecoderConfig {
     /// Rate of dropout in training: on the embedding, in attention, in the feed-forward part.
     pub dropout: f64,
     /// Rate of dropout on the embedding, where it is not to be `dropout` as published. More of
-    /// it, 0.1, carries copies to longer strings (docs/strings.md).
+    /// it, 0.1, carries copies to longer strings (docs/tried.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding_dropout: Option<f64>,
     /// Where attention drops.
