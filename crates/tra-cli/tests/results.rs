@@ -9,8 +9,8 @@ use tra_lab::reproduce::{Experiment, Scale, Selection};
 
 /// Files of experiments, where their results are kept, and on which tasks these are.
 const KEPT: [(&str, &str, &[&str]); 10] = [
-    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
-    ("configs/reproduce/flipflop.toml", "flipflop-2026-11-17", &["flipflop"]),
+    ("crates/tra-cli/experiments/flipflop.toml", "flipflop-2026-11-16/all-4-seeds", &["flipflop"]),
+    ("crates/tra-cli/experiments/flipflop.toml", "flipflop-2026-11-17", &["flipflop"]),
     (
         "docs/results/flipflop-longer-2026-11-17/flipflop-800-steps.toml",
         "flipflop-longer-2026-11-17/flipflop-800-steps",
@@ -21,13 +21,13 @@ const KEPT: [(&str, &str, &[&str]); 10] = [
         "flipflop-longer-2026-11-17/muon-400-steps",
         &["flipflop"],
     ),
-    ("configs/reproduce/copy.toml", "copy-2026-11-17", &["unique"]),
+    ("crates/tra-cli/experiments/copy.toml", "copy-2026-11-17", &["unique"]),
     // From when it was one experiment with `copy`.
-    ("configs/reproduce/repeats.toml", "copy-2026-11-16", &["256", "64", "26"]),
-    ("configs/reproduce/rivals.toml", "rivals-2026-11-17", &["unique"]),
-    ("configs/reproduce/induct.toml", "induct-2026-11-17", &["induct"]),
-    ("configs/reproduce/instruct.toml", "instruct-2026-11-17", &["unique"]),
-    ("configs/reproduce/ablation.toml", "ablation-2026-11-16", &["induct"]),
+    ("crates/tra-cli/experiments/repeats.toml", "copy-2026-11-16", &["256", "64", "26"]),
+    ("crates/tra-cli/experiments/rivals.toml", "rivals-2026-11-17", &["unique"]),
+    ("crates/tra-cli/experiments/induct.toml", "induct-2026-11-17", &["induct"]),
+    ("crates/tra-cli/experiments/instruct.toml", "instruct-2026-11-17", &["unique"]),
+    ("crates/tra-cli/experiments/ablation.toml", "ablation-2026-11-16", &["induct"]),
 ];
 
 /// Runs with settings that were those of their experiment once, kept for what is said of them.

@@ -29,18 +29,18 @@ use crate::terminal;
 
 /// The experiments that are runs, in the order in which `all` makes them.
 const FILES: [(&str, &str); 8] = [
-    ("flipflop", include_str!("../../../../configs/reproduce/flipflop.toml")),
-    ("copy", include_str!("../../../../configs/reproduce/copy.toml")),
-    ("repeats", include_str!("../../../../configs/reproduce/repeats.toml")),
-    ("rivals", include_str!("../../../../configs/reproduce/rivals.toml")),
-    ("induct", include_str!("../../../../configs/reproduce/induct.toml")),
-    ("instruct", include_str!("../../../../configs/reproduce/instruct.toml")),
-    ("ablation", include_str!("../../../../configs/reproduce/ablation.toml")),
-    ("wikitext", include_str!("../../../../configs/reproduce/wikitext.toml")),
+    ("flipflop", include_str!("../../experiments/flipflop.toml")),
+    ("copy", include_str!("../../experiments/copy.toml")),
+    ("repeats", include_str!("../../experiments/repeats.toml")),
+    ("rivals", include_str!("../../experiments/rivals.toml")),
+    ("induct", include_str!("../../experiments/induct.toml")),
+    ("instruct", include_str!("../../experiments/instruct.toml")),
+    ("ablation", include_str!("../../experiments/ablation.toml")),
+    ("wikitext", include_str!("../../experiments/wikitext.toml")),
 ];
 /// Where runs are made unless told otherwise.
 const DEVICE: &str = "flex";
-const TIMING: &str = include_str!("../../../../configs/reproduce/timing.toml");
+const TIMING: &str = include_str!("../../experiments/timing.toml");
 
 /// Repeat an experiment of the paper: train, test, table and plot
 ///
@@ -55,10 +55,10 @@ Examples:
   tra reproduce induct --jobs 1                    # one run at a time
   tra reproduce wikitext --text wikitext-2/
 
-The settings are in configs/reproduce; docs/reproduce.md has what came out here.")]
+The settings are in crates/tra-cli/experiments; docs/reproduce.md has what came out here.")]
 pub struct Args {
     /// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
-    /// those in configs/reproduce
+    /// those in crates/tra-cli/experiments
     name: String,
 
     /// quick: an hour or so on two cores; paper: the paper's own sizes and steps
@@ -193,7 +193,7 @@ fn typed(args: &Args, name: &str, text: bool) -> Vec<OsString> {
 /// An experiment of ours, or of a file.
 fn read(name: &str) -> Result<Experiment> {
     if let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) {
-        let path = format!("configs/reproduce/{name}.toml");
+        let path = format!("crates/tra-cli/experiments/{name}.toml");
         return Ok(Experiment::parse(text, Path::new(&path))?);
     }
     let path = Path::new(name);

@@ -47,7 +47,7 @@ impl Line {
 }
 
 pub fn run(text: &str, scale: Scale, out: &Path, dry_run: bool) -> Result<()> {
-    let file: Timing = toml::from_str(text).context("configs/reproduce/timing.toml")?;
+    let file: Timing = toml::from_str(text).context("crates/tra-cli/experiments/timing.toml")?;
     let work = if scale == Scale::Quick { file.quick } else { file.paper };
     let Work { batch, length, vocab, repeat } = work;
     let mut groups: Vec<(&String, Vec<Case>)> = Vec::new();

@@ -177,7 +177,7 @@ fn sweep() {
 
 #[test]
 fn experiment() {
-    let corpus = files("configs/reproduce");
+    let corpus = files("crates/tra-cli/experiments");
     let target = Target { name: "experiment", file: "experiment.toml", corpus, words: WORDS };
     fuzz(&target, |path| {
         let Ok(file) = fs::read_to_string(path) else { return Ok(()) };
