@@ -24,6 +24,16 @@ pub enum TextError {
         /// The file system's answer. Not called `source`: it is in the message already.
         cause: std::io::Error,
     },
+    /// A file that needs a feature this build was made without.
+    #[error("{name}: this build cannot {action}; build with --features {feature}")]
+    NotBuilt {
+        /// The file, or where else it came from.
+        name: String,
+        /// What it cannot do.
+        action: &'static str,
+        /// The Cargo feature that can.
+        feature: &'static str,
+    },
     /// A name that is no tokenizer.
     #[error(
         "unknown tokenizer {0:?}: there are gpt2 and bytes, or give the path of a tokenizer.json"
@@ -69,6 +79,7 @@ impl TextError {
 }
 
 /// The first line of another library's error.
+#[cfg(any(feature = "hf-tokenizers", feature = "parquet"))]
 pub(crate) fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().into()
 }

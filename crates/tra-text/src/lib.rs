@@ -1,12 +1,13 @@
 //! Text files to tokens.
 //!
-//! - [`source`]: which files there are, and their text: plain, `.gz`, `.zst`, or the `text` column
-//!   of parquet, piece by piece;
-//! - [`Tokenizer`]: GPT-2's byte pairs (built in), bytes, or any `tokenizer.json`;
+//! - [`source`]: which files there are, and their text: plain, `.gz`, `.zst` (feature `zstd`), or the
+//!   `text` column of parquet (feature `parquet`), piece by piece;
+//! - [`Tokenizer`]: GPT-2's byte pairs (built in), bytes, or any `tokenizer.json` (feature
+//!   `hf-tokenizers`);
 //! - [`Tokens`]: a text tokenised once, kept in a file and mapped into memory, so that a corpus may
 //!   be larger than memory.
 //!
-//! Nothing here knows of tasks or tensors.
+//! Nothing here knows of tasks or tensors. Where a feature is missing, the error names it.
 //!
 //! ```
 //! use tra_text::{Corpus, Part, Tokenizer};
@@ -27,9 +28,14 @@ mod cache;
 mod chunker;
 mod error;
 mod fingerprint;
+#[cfg(any(feature = "hf-tokenizers", feature = "parquet"))]
 mod guard;
 pub mod source;
 mod stream;
+#[cfg(feature = "parquet")]
+mod table;
+#[cfg(not(feature = "parquet"))]
+#[path = "table/without.rs"]
 mod table;
 mod tokenizer;
 mod tokens;
