@@ -1,12 +1,9 @@
 //! What can go wrong, each in one line with the way out.
 
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-
-use hf_hub::api::sync::ApiError;
-
-use crate::sets::Set;
-use crate::watch::Trouble;
+#[cfg(feature = "hub")]
+use std::path::Path;
+use std::path::PathBuf;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +16,14 @@ pub enum FetchError {
         name: String,
         /// What could be asked for.
         known: String,
+    },
+    /// A build without the feature `hub`.
+    #[error("{name}: this build cannot download; build with --features hub, or {by_hand}")]
+    NotBuilt {
+        /// What was asked for.
+        name: &'static str,
+        /// How to do without it.
+        by_hand: String,
     },
     /// No internet, or nothing at the other end.
     #[error("cannot reach {host} ({reason}): {by_hand}")]
@@ -116,6 +121,7 @@ pub enum FetchError {
     },
 }
 
+#[cfg(feature = "hub")]
 impl FetchError {
     pub(crate) fn io(action: &'static str, path: &Path, cause: io::Error) -> Self {
         Self::Io { action, path: path.into(), cause }
@@ -142,76 +148,4 @@ fn io_hint(cause: &io::Error) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// Who is asked for what: the context an error needs.
-pub(crate) struct Asking<'a> {
-    pub(crate) set: &'static Set,
-    pub(crate) out: &'a Path,
-    pub(crate) endpoint: &'a str,
-}
-
-impl Asking<'_> {
-    pub(crate) fn failed(&self, url: &str, trouble: Trouble) -> FetchError {
-        let url = url.to_owned();
-        match trouble {
-            Trouble::Silent(patience) => self.unreachable(format!("silent for {patience:?}")),
-            Trouble::Cut(reason) => FetchError::CutShort { url, reason },
-            Trouble::Answer(reason) => self.answer(url, reason),
-            Trouble::Api(ApiError::RequestError(error)) => self.refused(url, *error),
-            Trouble::Api(ApiError::IoError(error)) if is_network(&error) => {
-                FetchError::CutShort { url, reason: error.to_string() }
-            }
-            Trouble::Api(ApiError::IoError(error)) => {
-                FetchError::io("cannot write into", self.out, error)
-            }
-            Trouble::Api(ApiError::LockAcquisition(_)) => FetchError::Busy { out: self.out.into() },
-            Trouble::Api(error) => self.answer(url, error.to_string()),
-        }
-    }
-
-    /// A request that got no answer, or not the one hoped for.
-    fn refused(&self, url: String, error: ureq::Error) -> FetchError {
-        match error {
-            ureq::Error::StatusCode(status) => FetchError::Status { status, url },
-            // Its text says "io:" before what the system says.
-            ureq::Error::Io(error) => self.unreachable(error.to_string()),
-            ureq::Error::BadUri(_)
-            | ureq::Error::Http(_)
-            | ureq::Error::Json(_)
-            | ureq::Error::Protocol(_)
-            | ureq::Error::TooManyRedirects
-            | ureq::Error::LargeResponseHeader(..)
-            | ureq::Error::BodyExceedsLimit(_) => self.answer(url, error.to_string()),
-            error => self.unreachable(error.to_string()),
-        }
-    }
-
-    fn unreachable(&self, reason: String) -> FetchError {
-        let host = self.endpoint.split_once("://").map_or(self.endpoint, |(_, host)| host);
-        let host = host.split_once('/').map_or(host, |(host, _)| host).to_owned();
-        FetchError::Unreachable { host, reason, by_hand: self.set.by_hand(self.out) }
-    }
-
-    fn answer(&self, url: String, reason: String) -> FetchError {
-        FetchError::Answer { url, reason, endpoint: self.endpoint.into() }
-    }
-}
-
-/// Whether an error while copying from the network to the disk is the network's.
-fn is_network(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<ureq::Error>())
-        || matches!(
-            error.kind(),
-            ErrorKind::UnexpectedEof
-                | ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::NotConnected
-                | ErrorKind::BrokenPipe
-                | ErrorKind::TimedOut
-                | ErrorKind::WouldBlock
-                | ErrorKind::NetworkDown
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::HostUnreachable
-        )
 }

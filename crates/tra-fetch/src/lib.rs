@@ -6,6 +6,8 @@
 //! put there, so that a later call finds the data complete without asking the hub. Nothing is
 //! printed: an [`Observer`] is told how far it is.
 //!
+//! The network code is behind the feature `hub`. Without it [`get`] returns an error that says so.
+//!
 //! ```no_run
 //! let out = std::path::Path::new("data/wikitext-2");
 //! let request = tra_fetch::Request::new("wikitext-2", out);
@@ -15,21 +17,34 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+#[cfg(feature = "hub")]
+mod asking;
+#[cfg(feature = "hub")]
 mod checksum;
 mod error;
+#[cfg(feature = "hub")]
 mod hub;
+#[cfg(feature = "hub")]
 mod notes;
+#[cfg(feature = "hub")]
 mod place;
+#[cfg(feature = "hub")]
 mod scratch;
 mod sets;
+#[cfg(feature = "hub")]
 mod watch;
+#[cfg(not(feature = "hub"))]
+mod without;
 
 use std::path::Path;
 use std::time::Duration;
 
 pub use error::FetchError;
+#[cfg(feature = "hub")]
 pub use place::get;
 pub use sets::NAMES;
+#[cfg(not(feature = "hub"))]
+pub use without::get;
 
 /// How long a silent server is waited for unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::Asking;
+use crate::asking::Asking;
 use crate::hub::{self, Hub};
 use crate::notes::Notes;
 use crate::scratch::Scratch;

@@ -1,8 +1,11 @@
 //! Which data sets there are, and which files of their repositories belong to them.
 
-use std::path::{Component, Path};
+#[cfg(feature = "hub")]
+use std::path::Component;
+use std::path::Path;
 
 use crate::FetchError;
+#[cfg(feature = "hub")]
 use crate::notes::NOTES;
 
 /// A data set on the hub.
@@ -13,6 +16,7 @@ pub(crate) struct Set {
     /// The repository.
     pub(crate) repository: &'static str,
     /// The folder of the repository, with its slash; empty where it is all of the repository.
+    #[cfg_attr(not(feature = "hub"), expect(dead_code, reason = "only `hub` lists files"))]
     pub(crate) prefix: &'static str,
     /// What to put into the output folder by hand.
     files: &'static str,
@@ -80,6 +84,7 @@ impl Set {
     }
 
     /// What a file of the repository is called in the output folder; none if it is no data.
+    #[cfg(feature = "hub")]
     pub(crate) fn local_name<'a>(&self, path: &'a str) -> Option<&'a str> {
         path.strip_prefix(self.prefix).filter(|name| is_data(name))
     }
@@ -87,6 +92,7 @@ impl Set {
 
 /// Everything but what describes the data. The names come from outside, so one that would leave the
 /// output folder or hit our own files is no data either.
+#[cfg(feature = "hub")]
 fn is_data(name: &str) -> bool {
     let path = Path::new(name);
     let plain = path.components().all(|part| {
@@ -98,7 +104,7 @@ fn is_data(name: &str) -> bool {
     plain && !file.is_empty() && !describes && name != NOTES
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hub"))]
 mod tests {
     use super::*;
 

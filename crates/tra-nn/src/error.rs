@@ -136,6 +136,11 @@ pub enum CheckpointError {
          \"checksum\" from its metadata)"
     )]
     Damaged,
+    /// A PyTorch file, in a build without the feature `pytorch`.
+    #[error(
+        "this build cannot read PyTorch files; build with --features pytorch, or save it as safetensors"
+    )]
+    NotBuilt,
     /// Not a PyTorch state dict.
     #[error("not a readable PyTorch state dict: {0}")]
     Pytorch(String),

@@ -144,6 +144,7 @@ fn names_and_layout_are_those_of_the_reference() {
     assert_eq!(shapes, expected.into_iter().collect());
 }
 
+#[cfg(feature = "pytorch")]
 #[test]
 fn a_pytorch_state_dict_loads_without_a_config() {
     let device = Device::flex();

@@ -85,6 +85,7 @@ mod tests {
         assert!(pieces.iter().all(|piece| piece.len() <= longest) && pieces.len() == 3);
     }
 
+    #[cfg(feature = "hf-tokenizers")]
     #[test]
     fn pieces_do_not_grow_with_what_is_pushed_at_once() {
         let json = Tokenizer::learn(["some words".to_string()].into_iter(), 257).unwrap();
@@ -103,6 +104,7 @@ mod tests {
     }
 
     /// Cutting a long line changes no token, because it is cut at a blank.
+    #[cfg(feature = "hf-tokenizers")]
     #[test]
     fn a_long_line_has_the_tokens_of_the_whole() {
         let line = "all of this is on one line, 12345 words and  more of it ".repeat(60_000);

@@ -24,6 +24,16 @@ pub enum TextError {
         /// The error of the operating system. Not called `source`, as the message has it already.
         cause: std::io::Error,
     },
+    /// A file that needs a feature this build was made without.
+    #[error("{name}: this build cannot {action}; build with --features {feature}")]
+    NotBuilt {
+        /// The file, or where else it came from.
+        name: String,
+        /// What it cannot do.
+        action: &'static str,
+        /// The Cargo feature that can.
+        feature: &'static str,
+    },
     /// There is no tokenizer of that name.
     #[error("unknown tokenizer {0:?}: use gpt2, bytes, or the path of a tokenizer.json")]
     UnknownTokenizer(String),
@@ -67,6 +77,7 @@ impl TextError {
 }
 
 /// Returns the first line of another library's error.
+#[cfg(any(feature = "hf-tokenizers", feature = "parquet"))]
 pub(crate) fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().into()
 }

@@ -1,12 +1,13 @@
 //! Turns text files into tokens.
 //!
-//! - [`source`] finds files and reads their text piece by piece: plain, `.gz`, `.zst`, or the `text`
-//!   column of parquet.
-//! - [`Tokenizer`] is GPT-2's byte pairs (built in), bytes, or any `tokenizer.json`.
+//! - [`source`] finds files and reads their text piece by piece: plain, `.gz`, `.zst` (feature
+//!   `zstd`), or the `text` column of parquet (feature `parquet`).
+//! - [`Tokenizer`] is GPT-2's byte pairs (built in), bytes, or any `tokenizer.json` (feature
+//!   `hf-tokenizers`).
 //! - [`Corpus`] tokenises a text once. Its [`Tokens`] are kept in a file that is mapped into memory,
 //!   so a corpus may be larger than memory.
 //!
-//! Nothing here knows of tasks or tensors.
+//! Nothing here knows of tasks or tensors. Where a feature is missing, the error names it.
 //!
 //! ```
 //! use tra_text::{Corpus, Part, Tokenizer};
@@ -27,9 +28,14 @@ mod cache;
 mod chunker;
 mod error;
 mod fingerprint;
+#[cfg(any(feature = "hf-tokenizers", feature = "parquet"))]
 mod guard;
 pub mod source;
 mod stream;
+#[cfg(feature = "parquet")]
+mod table;
+#[cfg(not(feature = "parquet"))]
+#[path = "table/without.rs"]
 mod table;
 mod tokenizer;
 mod tokens;

@@ -162,24 +162,27 @@ pub fn read(
         return table::read(path, file, bytes, read, sink);
     }
     let counted = Counted { inner: BufReader::with_capacity(READ, file), read };
-    let mut unpacked: Box<dyn Read> = match packing {
+    let unpacked: Box<dyn Read> = match packing {
         Packing::Plain => Box::new(counted),
         Packing::Gz => Box::new(flate2::read::MultiGzDecoder::new(counted)),
-        Packing::Zst => Box::new(
-            zstd::Decoder::new(counted).map_err(TextError::io("cannot unpack the text", path))?,
-        ),
+        Packing::Zst => unpack_zst(path, counted)?,
     };
     if ending == "parquet" {
-        // Parquet is read from its end, which takes a file. This one has no name and is gone when closed.
-        let mut unpack = || {
-            let mut file = tempfile::tempfile()?;
-            std::io::copy(&mut unpacked, &mut file)?;
-            Ok(file)
-        };
-        let file = unpack().map_err(TextError::io("cannot unpack the text", path))?;
-        return table::read(path, file, 0, &mut |_| {}, sink);
+        return table::read_packed(path, unpacked, sink);
     }
     read_plain(path, unpacked, sink)
+}
+
+#[cfg(feature = "zstd")]
+fn unpack_zst<'a>(path: &Path, from: impl Read + 'a) -> Result<Box<dyn Read + 'a>, TextError> {
+    let decoder = zstd::Decoder::new(from);
+    Ok(Box::new(decoder.map_err(TextError::io("cannot unpack the text", path))?))
+}
+
+#[cfg(not(feature = "zstd"))]
+fn unpack_zst<'a>(path: &Path, _: impl Read + 'a) -> Result<Box<dyn Read + 'a>, TextError> {
+    let name = path.display().to_string();
+    Err(TextError::NotBuilt { name, action: "read .zst", feature: "zstd" })
 }
 
 /// Returns how a file is read, by its name: the same bytes may be text under one name and compressed
@@ -277,7 +280,6 @@ fn check_text(path: &Path, bytes: &[u8]) -> Result<(), TextError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn text_of(path: &Path) -> Result<String, String> {
         let mut all = String::new();
@@ -289,8 +291,11 @@ mod tests {
         Ok(all)
     }
 
+    #[cfg(feature = "zstd")]
     #[test]
     fn packed_files_hold_the_same_text() {
+        use std::io::Write;
+
         let folder = tempfile::tempdir().unwrap();
         let text = "Ein Wörterbuch 戦場 \n".repeat(100_000);
         let at = |name: &str| folder.path().join(name);

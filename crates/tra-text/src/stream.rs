@@ -55,7 +55,7 @@ impl<'a> TextStream<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hf-tokenizers"))]
 mod tests {
     use super::*;
 

@@ -84,6 +84,7 @@ fn a_large_text_in_pieces_has_the_tokens_of_the_whole() {
     assert_eq!(tokens.text_bytes(), text.len() as u64);
 }
 
+#[cfg(feature = "hf-tokenizers")]
 #[test]
 fn a_vocabulary_past_u16_is_kept_whole() {
     let place = Place::new();

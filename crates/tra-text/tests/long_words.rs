@@ -1,5 +1,5 @@
 //! Text without a place to cut: memory stays bounded. Alone in its file, for it measures the process.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "hf-tokenizers"))]
 
 use std::fs;
 

@@ -1,4 +1,5 @@
 //! Parquet files as data sets come in: one column called `text` among others.
+#![cfg(feature = "parquet")]
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,5 @@
 //! [`tra_fetch::get`] against a hub of our own on this machine.
+#![cfg(feature = "hub")]
 
 mod broken;
 mod disk;

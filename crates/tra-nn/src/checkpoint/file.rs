@@ -7,7 +7,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use pytorch_reader::PytorchReader;
 use safetensors::tensor::Metadata;
 use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
 use tra_disk::Checksum;
@@ -249,12 +248,19 @@ fn plain(error: &SafeTensorError) -> String {
     }
 }
 
+#[cfg(not(feature = "pytorch"))]
+fn read_pytorch(path: &Path) -> Result<Contents, CheckpointError> {
+    open(path)?;
+    Err(CheckpointError::NotBuilt)
+}
+
+#[cfg(feature = "pytorch")]
 fn read_pytorch(path: &Path) -> Result<Contents, CheckpointError> {
     open(path)?;
     let unreadable = |e: &dyn std::fmt::Display| {
         CheckpointError::Pytorch(e.to_string().lines().next().unwrap_or_default().into())
     };
-    let reader = PytorchReader::new(path).map_err(|e| unreadable(&e))?;
+    let reader = pytorch_reader::PytorchReader::new(path).map_err(|e| unreadable(&e))?;
     let mut tensors = BTreeMap::new();
     for (name, tensor) in reader.tensors() {
         let bytes = tensor.read().map_err(|e| unreadable(&e))?;

@@ -68,6 +68,22 @@ pub(crate) fn read(
     Ok(())
 }
 
+/// Reads a packed table. Parquet is read from its end, which takes a file. This one has no
+/// name and is gone when closed.
+pub(crate) fn read_packed(
+    path: &Path,
+    mut unpacked: Box<dyn Read + '_>,
+    sink: &mut dyn FnMut(&str) -> Result<(), TextError>,
+) -> Result<(), TextError> {
+    let mut unpack = || {
+        let mut file = tempfile::tempfile()?;
+        std::io::copy(&mut unpacked, &mut file)?;
+        Ok(file)
+    };
+    let file = unpack().map_err(TextError::io("cannot unpack the text", path))?;
+    read(path, file, 0, &mut |_| {}, sink)
+}
+
 /// Calls the library. An error or a panic becomes one line.
 fn call<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     guarded(call)?.map_err(|e| e.to_string())

@@ -1,6 +1,10 @@
 //! Tokenizers turn text into tokens and back.
 
 mod bytes;
+#[cfg(feature = "hf-tokenizers")]
+mod file;
+#[cfg(not(feature = "hf-tokenizers"))]
+#[path = "without_file.rs"]
 mod file;
 mod gpt2;
 
@@ -188,7 +192,7 @@ fn missing(name: &str) -> TextError {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hf-tokenizers"))]
 mod tests {
     use super::*;
 
