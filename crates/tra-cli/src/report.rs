@@ -9,25 +9,29 @@ use tra_lab::gather::{Shown, gather};
 use tra_lab::report::html;
 use tra_lab::run_dir::RunDir;
 
-use crate::terminal;
+use crate::{run_folder, terminal};
 
-/// Make a page with plots, tables and attention pictures
+/// Write an HTML page about one or more runs
 ///
-/// One self-contained HTML file: accuracy against length with one line a mechanism, the table of
-/// splits with mean and deviation over seeds, training curves, which keys each head keeps, and the
-/// settings.
+/// The page is one self-contained HTML file. It shows accuracy against length with one line per
+/// mechanism, a table of splits with mean and deviation over seeds, training curves, the keys that
+/// each head attends to, and the settings.
+///
+/// DIR is a run, or a folder that contains runs, as `tra demo` and `tra sweep` make: the page then
+/// covers every run directly inside the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra report runs/ff runs/ff-rope --out report.html
   tra report runs/ff                      # writes runs/ff/report.html
+  tra report runs/demo                    # every run in runs/demo
   tra report runs/ff --split sparse --index 3 --length 64")]
 pub struct Args {
-    /// Run directories
+    /// Run directories, or folders of runs
     #[arg(required = true, value_name = "DIR")]
     runs: Vec<PathBuf>,
 
-    /// Where the page goes [default: report.html in the first run]
+    /// Output file [default: report.html in the first DIR]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -35,19 +39,19 @@ pub struct Args {
     #[arg(long, default_value = "Length generalisation")]
     title: String,
 
-    /// Attention pictures: the split their sequence is drawn from
+    /// Attention pictures: split of the sequence
     #[arg(long, default_value = "train")]
     split: String,
 
-    /// Attention pictures: the number of the sequence in its split
+    /// Attention pictures: index of the sequence in its split
     #[arg(long, default_value_t = 0)]
     index: u64,
 
-    /// Attention pictures: the length of the sequence
+    /// Attention pictures: length of the sequence
     #[arg(long, default_value_t = 48)]
     length: usize,
 
-    /// Leave the attention pictures out
+    /// Leave out the attention pictures
     #[arg(long)]
     no_pictures: bool,
 }
@@ -56,7 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let Args { split, index, length, .. } = args;
     let shown = (!args.no_pictures).then_some(Shown { split, index, length });
     let out = args.out.unwrap_or_else(|| args.runs[0].join("report.html"));
-    write(&args.title, &args.runs, shown.as_ref(), &out)?;
+    write(&args.title, &run_folder::expand(&args.runs)?, shown.as_ref(), &out)?;
     terminal::print(&format!("{}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -78,7 +82,7 @@ pub fn write(
     save(out, &html(&report))
 }
 
-/// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
+/// Writes the page of a run into its folder. A failure is only a warning: the run itself is complete.
 pub fn write_for(run: &RunDir) {
     let title =
         |config: RunConfig| format!("{} with {}", run.name(), config.model.attention.name());
@@ -86,11 +90,11 @@ pub fn write_for(run: &RunDir) {
         write(&title(config), &[run.path()], Some(&Shown::default()), &run.report_path())
     });
     if let Err(error) = written {
-        terminal::warn(format!("no page for {}: {error:#}", run.name()));
+        terminal::warn(format!("cannot write the page of {}: {error:#}", run.name()));
     }
 }
 
-/// Writes a file for people to read, whole or not at all; its folder is made.
+/// Writes a file whole or not at all, and creates its folder.
 pub fn save(path: &Path, text: &str) -> Result<()> {
     let write = || {
         path.parent().map_or(Ok(()), tra_disk::create_dir_all)?;

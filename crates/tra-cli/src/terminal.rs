@@ -16,7 +16,7 @@ use tra_lab::train::{Observer, Pace};
 use tra_tasks::text::OpenText;
 use tra_tasks::{Measure, Task, TaskConfig};
 
-/// Prints at once, and ends the program when nobody reads on (`tra … | head`).
+/// Prints and flushes. If the reader has closed the pipe (`tra … | head`), ends the program quietly.
 pub fn print(text: &str) -> Result<()> {
     match write_out(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
@@ -24,13 +24,13 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints results, then keeps them in the run. Neither is lost because the other fails.
+/// Prints results, then saves them in the run. If one fails, the other is still done.
 pub fn print_and_keep(text: &str, keep: impl FnOnce() -> Result<(), LabError>) -> Result<ExitCode> {
     let printed = write_out(text);
     let kept = match keep() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            warn(format!("the results are not kept in the run: {error}"));
+            warn(format!("cannot save the results in the run: {error}"));
             ExitCode::FAILURE
         }
     };
@@ -47,18 +47,17 @@ fn write_out(text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// A line on standard error. That nobody reads it is no reason to stop: a worker may outlive the process that
-/// listens, and has steps to save.
+/// Prints a line on standard error. A closed pipe is ignored: a training run still has steps to save.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// A word on standard error that stops nothing.
+/// Prints a warning on standard error.
 pub fn warn(text: String) {
     say(&format!("warning: {text}"));
 }
 
-/// A spinner while something without steps goes on; nothing where there is no terminal.
+/// Returns a spinner for work without a count; hidden where there is no terminal.
 pub fn spinner(message: String) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -68,7 +67,7 @@ pub fn spinner(message: String) -> ProgressBar {
     spinner
 }
 
-/// Opens the text of a run that learns from one, with a bar where it has to be tokenised first.
+/// Opens the text of a run that trains on text. Shows a bar if the text must be tokenised first.
 pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
     let TaskConfig::Text(text) = &config.task else { return Ok(None) };
     let mut bar = Bytes::new("tokenising");
@@ -79,7 +78,7 @@ pub fn open_text(config: &RunConfig) -> Result<Option<OpenText>> {
     Ok(Some(opened))
 }
 
-/// Opens what a run learns, with a bar where a text has to be tokenised first.
+/// Opens the task of a run. Shows a bar if a text must be tokenised first.
 pub fn open_task(config: &RunConfig) -> Result<Arc<dyn Task>> {
     Ok(match open_text(config)? {
         Some(text) => Arc::new(text),
@@ -87,12 +86,12 @@ pub fn open_task(config: &RunConfig) -> Result<Arc<dyn Task>> {
     })
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
 }
 
-/// A bar over bytes: on a terminal; elsewhere a line now and then for what takes long.
+/// Progress over bytes: a bar on a terminal, elsewhere a line every few seconds.
 pub struct Bytes {
     verb: &'static str,
     bar: Option<ProgressBar>,
@@ -130,7 +129,7 @@ impl Bytes {
     }
 }
 
-/// How far something countable has come; like [`Bytes`].
+/// Progress over a count, shown as [`Bytes`] is.
 pub struct Counting {
     label: String,
     of: u64,
@@ -166,7 +165,7 @@ impl Counting {
     }
 }
 
-/// Bytes in the unit that suits them.
+/// Formats bytes with a suitable unit.
 pub fn bytes(number: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units.into_iter().find(|(_, size)| number >= *size);
@@ -175,7 +174,7 @@ pub fn bytes(number: u64) -> String {
     })
 }
 
-/// Seconds, minutes or hours, whichever suits.
+/// Formats seconds as seconds, minutes or hours.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 100.0 => format!("{s:.0} s"),
@@ -190,15 +189,15 @@ pub struct Progress {
     label: String,
     measure: Measure,
     steps: u64,
-    /// What is done after each of [`PARTS`] equal parts of the steps: a step takes as long as its sequences are on
-    /// average.
+    /// Work done after each of [`PARTS`] equal parts of the steps. The work of a step is the average length of its
+    /// sequences.
     work: Vec<f64>,
-    /// The step before the first one seen: a run that goes on does not begin at 0.
+    /// The step before the first one seen: a resumed run does not begin at 0.
     first: Option<u64>,
     last_line: Instant,
 }
 
-/// Enough to follow lengths that grow.
+/// Fine enough for lengths that grow.
 const PARTS: usize = 256;
 
 fn work(config: &RunConfig) -> Vec<f64> {
@@ -232,7 +231,7 @@ impl Progress {
         Self { bar, label, measure, steps, work, first: None, last_line: Instant::now() }
     }
 
-    /// Seconds left after a step, given those since the first one seen.
+    /// Returns the seconds left after a step, given the seconds since the first one seen.
     fn left(&self, step: u64, first: u64, seconds: f64) -> f64 {
         let work = |step: u64| {
             let place = step as f64 / self.steps.max(1) as f64 * PARTS as f64;
@@ -243,7 +242,7 @@ impl Progress {
         seconds * (work(self.steps) - work(step)) / done
     }
 
-    /// A line that stays, above the bar if there is one.
+    /// Prints a line that stays, above the bar if there is one.
     fn say(&self, text: String) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -266,9 +265,10 @@ impl Observer for Progress {
         let begins = self.first.is_none();
         let first = *self.first.get_or_insert(step - 1);
         let left = duration(self.left(step, first, pace.seconds));
-        // What matters most first: a narrow terminal cuts the rest off.
-        let text =
-            format!("{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside");
+        // The most important first: a narrow terminal cuts off the rest.
+        let text = format!(
+            "{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside compute"
+        );
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step);
@@ -308,7 +308,7 @@ impl Observer for Progress {
     }
 }
 
-/// One line a split and length.
+/// Formats results with one line per split and length.
 pub fn results_table(results: &[EvalResult], measure: Measure) -> String {
     let text = measure == Measure::Perplexity;
     let mut table = match text {
@@ -355,7 +355,7 @@ mod tests {
         assert!((even.left(25, 0, 5.0) - 15.0).abs() < 1e-9);
         assert!((even.left(75, 50, 5.0) - 5.0).abs() < 1e-9, "of a run that went on at 50");
         assert_eq!(even.left(100, 0, 5.0), 0.0);
-        // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
+        // Average length: about 30 in the first half, 50 in the second.
         config.curriculum =
             Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0, widen: 1 });
         let left = Progress::labelled(String::new(), &config).left(50, 0, 30.0);
