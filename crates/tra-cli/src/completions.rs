@@ -24,7 +24,14 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     // Into memory: the generator panics where it cannot write.
     let mut script = Vec::new();
-    generate(args.shell, &mut crate::Cli::command(), "tra", &mut script);
+    generate(args.shell, &mut visible(), "tra", &mut script);
     terminal::print(&String::from_utf8(script)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the program without the commands that it only calls itself.
+fn visible() -> clap::Command {
+    let all = crate::Cli::command();
+    let commands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("tra").version(env!("CARGO_PKG_VERSION")).subcommands(commands)
 }

@@ -18,7 +18,9 @@ use crate::{run_folder, terminal};
 ///
 /// Prints exact match with its 95% interval, the error per answer token (per read for flip-flop)
 /// and the loss. Memory stays bounded at any length. Results are also saved in the run's
-/// eval.json. DIR is one run; for a folder of runs, the error lists the runs in it.
+/// eval.json.
+///
+/// DIR is one run. For a folder of runs, the error lists the runs in it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -106,7 +106,7 @@ impl Mechanism {
             false => "Plain tensor operations: memory grows with the square of the length.",
         };
         text += &format!("{kernel}\n");
-        let Some((first, default)) = self.settings.iter().next() else {
+        let Some(first) = self.settings.keys().next() else {
             return text + "No settings.\n";
         };
         text += "\nSettings:\n";
@@ -114,10 +114,10 @@ impl Mechanism {
             text += &format!("  {name} [default: {}]\n", plain(default));
             text += &wrapped(&meaning(name), 6);
         }
-        let (name, default) = (self.name, plain(default));
+        let name = self.name;
         text += "\nExample:\n";
         text += &format!("  tra train --attention {name} --out runs/{name} \\\n");
-        text + &format!("      --set model.attention.{first}={default}\n")
+        text + &format!("      --set model.attention.{first}=VALUE\n")
     }
 }
 
@@ -132,8 +132,8 @@ fn list(all: &[Mechanism]) -> String {
             text += &wrapped(&settings, width);
         }
     }
-    text += "\nChoose one with `tra train --attention NAME`, and change a setting with\n";
-    text + "`--set model.attention.theta=10000`. `tra mechanisms NAME` explains the settings.\n"
+    text += "\nChoose a mechanism with `tra train --attention NAME` and change a setting with\n";
+    text + "`--set model.attention.SETTING=VALUE`. `tra mechanisms NAME` explains them.\n"
 }
 
 /// Returns the settings of a mechanism with their values, as a config file names them.

@@ -12,7 +12,7 @@ use crate::terminal;
 /// Check this implementation against tensors recorded elsewhere
 ///
 /// Reads recorded tensors, recomputes the outputs and every gradient, and prints one line per
-/// tensor. The exit code is 0 if all agree, 1 if a tensor differs, 2 if a file cannot be read.
+/// tensor. The exit code is 0 if all agree, 1 if a tensor differs, 2 if a file cannot be checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -116,7 +116,7 @@ fn short(x: f64) -> String {
 }
 
 fn summary(agree: usize, differ: usize, unreadable: usize, tensors: usize) -> String {
-    let parts = [(agree, "agree"), (differ, "differ"), (unreadable, "not readable")];
+    let parts = [(agree, "agree"), (differ, "differ"), (unreadable, "not checked")];
     let parts: Vec<String> =
         parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     format!("files: {} ({tensors} tensors compared)\n", parts.join(", "))

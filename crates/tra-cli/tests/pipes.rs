@@ -84,11 +84,10 @@ fn results_that_nobody_reads_are_saved() {
 #[test]
 fn training_survives_a_standard_error_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
-    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
-    let read_only = || Stdio::from(File::open("/dev/null").unwrap());
-    let streams: [(&str, fn() -> Stdio); 1] = [("pipe", closed_pipe)];
-    let others = [("full", full()), ("read-only", read_only())];
-    for (name, stderr) in streams.map(|(name, make)| (name, make())).into_iter().chain(others) {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let read_only = File::open("/dev/null").unwrap();
+    let streams = [("pipe", closed_pipe()), ("full", full.into()), ("read-only", read_only.into())];
+    for (name, stderr) in streams {
         let path = folder.path().join(name);
         let arguments = new_run(&path, &["--steps", "4", "--eval-every", "1"]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
