@@ -1,4 +1,4 @@
-//! The end of the program when something breaks: one line, at once, whichever thread it is in.
+//! Ends the program with one line when something breaks, in whichever thread.
 
 use std::io::Write;
 use std::process::exit;
@@ -9,22 +9,22 @@ use serde_json::json;
 
 use crate::terminal;
 
-/// What the program ends with after a panic, a bug of ours; any other error ends with 2.
+/// Exit code after a panic, which is a bug of ours. Any other error exits with 2.
 const BUG: i32 = 101;
 
-/// Someone is ending the program.
+/// Set by the thread that ends the program.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The process that measures says what is wrong to the one that asked it, on standard output.
+/// Set in the worker of `tra bench`, which reports errors to its parent on standard output.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on standard output is read by another process of ours.
+/// Reports errors as JSON on standard output from now on, for the parent process.
 pub fn answer_to_asker() {
     ASKED.store(true, Ordering::SeqCst);
 }
 
-/// A panic is a bug of ours, or for want of memory; the user deserves one line that says so. And an end: were only its own thread
-/// to die, others would wait for it, or take what it did not send for the end of the data.
+/// Installs a panic hook that prints one line and ends the program. A panic is a bug of ours, or a lack of memory. If
+/// only its thread died, other threads would wait for it forever, or mistake its silence for the end of the data.
 pub fn set_hook() {
     std::panic::set_hook(Box::new(|panic| {
         // hf-hub panics on some malformed answers; whoever waits for this thread says what is wrong.
@@ -41,7 +41,7 @@ pub fn set_hook() {
     }));
 }
 
-/// What to say of a panic that is no bug but a request the system did not meet: memory, threads.
+/// Returns the message for a panic that is not a bug: the system has too little memory or too few threads.
 fn shortage(message: &str) -> Option<String> {
     let lower = message.to_lowercase();
     let signs =
@@ -49,20 +49,20 @@ fn shortage(message: &str) -> Option<String> {
     if signs.iter().any(|sign| lower.contains(sign)) {
         return Some(format!("out of memory: {message}; try a smaller batch or length"));
     }
-    lower.contains("threadpoolbuilderror").then(|| {
-        format!("cannot start as many threads as asked for, try RAYON_NUM_THREADS=1: {message}")
-    })
+    lower
+        .contains("threadpoolbuilderror")
+        .then(|| format!("cannot start the threads; try RAYON_NUM_THREADS=1: {message}"))
 }
 
-/// The allocator has no `bytes` bytes: the end.
+/// Ends the program because `bytes` bytes cannot be allocated.
 pub fn out_of_memory(bytes: usize) -> ! {
     let size = tra_lab::budget::bytes(bytes as u64);
-    end(&format!("out of memory: {size} more cannot be had; try a smaller batch or length"), 2)
+    end(&format!("out of memory: cannot allocate {size} more; try a smaller batch or length"), 2)
 }
 
 fn end(message: &str, code: i32) -> ! {
     if ENDING.swap(true, Ordering::SeqCst) {
-        // Another thread is at it, or this one: there is not even memory to say so.
+        // Another thread is ending the program, or this one failed while doing so.
         wait_for_the_end();
     }
     match ASKED.load(Ordering::SeqCst) {
@@ -80,22 +80,22 @@ fn wait_for_the_end() -> ! {
     std::process::abort()
 }
 
-/// Threads beyond this make nothing faster, and starting them takes longer than anyone waits.
+/// More threads than this make nothing faster and take long to start.
 fn most_threads() -> usize {
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     at_once.saturating_mul(4).max(64)
 }
 
-/// Refuses more threads than make sense here; `from` is where the number comes from.
+/// Rejects more threads than the machine can use. `from` names the source of the number.
 pub fn check_threads(from: &str, threads: usize) -> Result<()> {
     let most = most_threads();
     if threads > most {
-        bail!("{from} {threads}: this machine has no use for more than {most} threads");
+        bail!("{from} {threads}: too many; this machine can use at most {most} threads");
     }
     Ok(())
 }
 
-/// Refuses what the environment asks for, where that cannot work.
+/// Rejects environment variables that cannot work.
 pub fn check_environment() -> Result<()> {
     tra_kernels::simd::Isa::from_environment()?;
     let asked = std::env::var("RAYON_NUM_THREADS").ok();
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(code, Some(2), "{said}");
         assert_eq!(
             said,
-            "error: out of memory: 1.0 PiB more cannot be had; try a smaller batch or length\n"
+            "error: out of memory: cannot allocate 1.0 PiB more; try a smaller batch or length\n"
         );
     }
 

@@ -1,4 +1,4 @@
-//! `tra data`: fetching text, looking at it, and making a tokenizer for it.
+//! `tra data`: downloads data sets, tokenises text, and learns tokenizers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,13 +14,13 @@ use tra_text::{Corpus, Part, Progress, Tokenizer, default_cache};
 
 use crate::terminal::{self, Terminal};
 
-/// Fetch data sets, tokenise text, learn a tokenizer
+/// Download data sets, tokenise text, learn a tokenizer
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra data get wikitext-103                 # into data/wikitext-103
   tra train --text data/wikitext-103 --out runs/wiki
-  tra data tokens wiki.train.tokens         # how many, and where they are kept
+  tra data tokens wiki.train.tokens         # number of tokens
   tra data tokenizer wiki.train.tokens --vocab 4096 --out tokenizer.json")]
 pub struct Args {
     #[command(subcommand)]
@@ -34,51 +34,66 @@ enum Command {
     Tokenizer(TokenizerArgs),
 }
 
-/// Download a data set from the Hugging Face hub, checked; an interrupted download goes on
+/// Download a data set from the Hugging Face hub
+///
+/// Files are checked against their checksums. An interrupted download is continued.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Data sets: wikitext-103, wikitext-2, flipflop.
+Examples:
+  tra data get wikitext-103                 # into data/wikitext-103
+  tra data get flipflop --out /data/ff
+  HF_ENDPOINT=https://hf-mirror.example tra data get wikitext-2
 
-Without internet, put the files into a folder by hand and pass it to --text;
-the error says which. HF_ENDPOINT names a mirror.")]
+Without internet access, copy the files into a folder and pass it to
+`tra train --text`. The error message lists the files.")]
 struct GetArgs {
-    /// wikitext-103, wikitext-2 or flipflop
+    /// Data set: wikitext-103, wikitext-2 or flipflop
     name: String,
 
-    /// The folder it goes to [default: data/NAME]
+    /// Output directory [default: data/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Tokenise a text, as `tra train` does, and say what is in it
+/// Tokenise a text as `tra train` does, and count its tokens
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra data tokens wiki.train.tokens
+  tra data tokens books/ --tokenizer tokenizer.json --json
+
+The tokens are cached, so that `tra train` starts at once.")]
 struct TokensArgs {
-    /// A file or a folder
+    /// Text: a file or a folder
     text: PathBuf,
 
-    /// gpt2, bytes, or the path of a tokenizer.json
+    /// Tokenizer: gpt2, bytes, or the path of a tokenizer.json
     #[arg(long, default_value = "gpt2")]
     tokenizer: String,
 
-    /// One JSON object
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Learn a tokenizer of byte pairs from a text
+/// Learn a byte-pair tokenizer from a text
 ///
-/// A small vocabulary makes small models train faster: GPT-2's 50,257 tokens cost a small decoder
-/// most of its time and memory.
+/// Small models train faster with a small vocabulary: with GPT-2's 50,257 tokens, a small decoder
+/// spends most of its time and memory on the vocabulary.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra data tokenizer wiki.train.tokens --vocab 4096 --out tokenizer.json
+  tra train --text wiki.train.tokens --tokenizer tokenizer.json --out runs/wiki")]
 struct TokenizerArgs {
-    /// A file or a folder
+    /// Text: a file or a folder
     text: PathBuf,
 
-    /// How many tokens it is to have
+    /// Number of tokens in the vocabulary
     #[arg(long, default_value_t = 4096)]
     vocab: usize,
 
-    /// The tokenizer.json to write
+    /// Output file (tokenizer.json)
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -99,7 +114,7 @@ struct Download {
 
 impl tra_fetch::Observer for Download {
     fn present(&mut self, name: &str) {
-        eprintln!("{name}: there already, and its checksum is right");
+        terminal::say(&format!("{name}: already present, checksum correct"));
     }
 
     fn file(&mut self, name: &str, bytes: u64) {
@@ -113,7 +128,7 @@ impl tra_fetch::Observer for Download {
 
     fn finished(&mut self) {
         self.terminal.clear();
-        eprintln!("{}: {}, checked", self.name, terminal::bytes(self.bytes));
+        terminal::say(&format!("{}: {}, checksum correct", self.name, terminal::bytes(self.bytes)));
     }
 }
 
@@ -147,7 +162,7 @@ fn tokens(args: TokensArgs) -> Result<ExitCode> {
     }
     let (count, bytes) = (tokens.len() as u64, tokens.text_bytes());
     terminal::print(&format!(
-        "{}: {} file(s), {} of text, {} tokens of {} ({:.2} bytes a token)\n{seconds:.1} s; kept in {}\n",
+        "{}: {} file(s), {} of text, {} tokens of {} ({:.2} bytes per token)\n{seconds:.1} s; cached in {}\n",
         args.text.display(),
         corpus.files().len(),
         terminal::bytes(bytes),
@@ -168,7 +183,7 @@ fn tokenizer(args: TokenizerArgs) -> Result<ExitCode> {
     terminal::print(&format!("{out}: {} tokens\n", terminal::thousands(vocab as u64)))?;
     if vocab < args.vocab {
         terminal::warn(format!(
-            "the text has no more pairs that occur twice: {vocab} tokens it is"
+            "no other pair occurs twice in the text, so the tokenizer has only {vocab} tokens"
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! `tra demo`: the point of it all, in a minute or two.
+//! `tra demo`: TRA and RoPE beside each other, in a minute or two.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,21 +27,23 @@ const SEQUENCES: u64 = 128;
 /// Far lengths, as multiples of the training length, and sequences of each.
 const FAR: [(usize, u64); 3] = [(4, 32), (16, 8), (32, 4)];
 
-/// See it work: TRA and RoPE on flip-flop, from scratch, in a minute or two
+/// Train and compare TRA and RoPE in a minute or two
 ///
-/// Trains both on short sequences, tests both on what they know, on what they do not, and on
-/// sequences far longer, prints the table and writes a page to look at.
+/// Trains both from scratch on short flip-flop sequences. Evaluates both on the training
+/// distribution, on other distributions, and on much longer sequences. Prints a table and writes
+/// an HTML page with plots.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra demo
-  tra demo --seed 2 --out runs/demo-2")]
+  tra demo --seed 2 --out runs/demo-2
+  tra eval runs/demo/flipflop-tra-s1 --lengths 8192 --sequences 4")]
 pub struct Args {
-    /// Where the runs and the page go
-    #[arg(long, default_value = "runs/demo")]
+    /// Output directory for the runs and the page
+    #[arg(long, value_name = "DIR", default_value = "runs/demo")]
     out: PathBuf,
 
-    /// Weights, data and dropout are functions of it
+    /// Random seed of weights, data and dropout
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -52,7 +54,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     grid.out = args.out;
     grid.seeds = vec![args.seed];
     let cells = grid.cells()?;
-    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
+    let interrupted = on_interrupt(Some("the current step and saving"))?;
     let (mut terminal, mut rows) = (Terminal::new(), Vec::new());
     for (number, cell) in cells.iter().enumerate() {
         let number = format!("{}/{}", number + 1, cells.len());
@@ -71,14 +73,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     terminal.clear();
     let trained = cells[0].config.length.map_or(0, |length| length.to);
     terminal::print(&format!(
-        "flip-flop, trained on {trained} tokens; share of sequences with every read right:\n\n{}\n",
+        "flip-flop, trained on {trained} tokens; share of sequences with every read correct:\n\n{}\n",
         tables::grid(&rows)
     ))?;
     let out = grid.out.join("report.html");
     let paths: Vec<&PathBuf> = cells.iter().map(|cell| &cell.path).collect();
     let shown = Shown { split: "iid".into(), ..Shown::default() };
     report::write("Flip-flop: TRA and RoPE", &paths, Some(&shown), &out, terminal::warn)?;
-    terminal::print(&format!("open {} to look at it\n", out.display()))?;
+    terminal::print(&format!("open {} to see the plots\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

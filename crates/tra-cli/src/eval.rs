@@ -1,4 +1,4 @@
-//! `tra eval`: tests a trained model.
+//! `tra eval`: evaluates a trained model.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,12 +14,16 @@ use tra_lab::session::open_task;
 use tra_report::{Measure, tables};
 
 use crate::interrupt::{STOPPED, on_interrupt};
+use crate::run_folder;
 use crate::terminal::{self, Terminal};
 
-/// Test a trained model, at any length
+/// Evaluate a trained model, at any length
 ///
-/// Exact match, error per answer token (per read for flip-flop) and loss, each with its 95%
-/// interval. Memory stays bounded at any length. Results are also kept in the run's eval.json.
+/// Prints exact match with its 95% interval, the error per answer token (per read for flip-flop)
+/// and the loss. Memory stays bounded at any length. Results are also saved in the run's
+/// eval.json.
+///
+/// DIR is one run. For a folder of runs, the error lists the runs in it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,42 +31,42 @@ Examples:
   tra eval runs/ff --split iid,sparse,dense --sequences 256 --json
   tra eval runs/ff --split iid --lengths 512,4096,16384 --sequences 16")]
 pub struct Args {
-    /// The run directory
+    /// Run directory
     #[arg(value_name = "DIR")]
     run: PathBuf,
 
-    /// Splits, separated by commas [default: all but train]
+    /// Comma-separated splits [default: all except train]
     #[arg(long, value_delimiter = ',')]
     split: Vec<String>,
 
-    /// Lengths, separated by commas; a range as 51..100 draws from it [default: the split's own]
+    /// Comma-separated lengths, or ranges such as 51..100 [default: those of the split]
     #[arg(long, value_delimiter = ',')]
     lengths: Vec<Lengths>,
 
-    /// Sequences of each split and length
+    /// Number of sequences per split and length
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     sequences: u64,
 
-    /// Which checkpoint: a step [default: the newest]
+    /// Step of the checkpoint to use [default: the newest]
     #[arg(long, value_name = "STEP")]
     checkpoint: Option<u64>,
 
-    /// The best checkpoint by the evaluations during training
+    /// Use the checkpoint that did best in the evaluations during training
     #[arg(long, conflicts_with = "checkpoint")]
     best: bool,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = "flex")]
     device: String,
 
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name(&args.device)?;
-    let run = RunDir::open(&args.run)?;
+    let run = run_folder::open(&args.run)?;
     let config = run.config()?;
     let mut terminal = Terminal::new();
     let task = open_task(&config, &mut terminal)?;
@@ -73,11 +77,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     run.check_data_at(step, &task, &decoder)?;
     let specs = config.eval_specs(&args.split, &args.lengths, args.sequences)?;
-    // All of them before the first, which may take long.
+    // Check all before the first evaluation, which may take long.
     for spec in &specs {
         check(&decoder, &task, spec)?;
     }
-    let interrupted = on_interrupt(Some("with what is tested so far"))?;
+    let interrupted = on_interrupt(Some("with the results so far"))?;
     let (begin, measure) = (Instant::now(), config.measure());
     let (mut results, mut failed) = (Vec::new(), None);
     for spec in &specs {
@@ -85,7 +89,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let result = evaluate(&decoder, &task, spec, &interrupted, |done| {
             terminal.event(Event::Progress { what: what.clone(), done, of, bytes: false });
         });
-        // What was found before an error or an interrupt is printed and kept all the same.
+        // Results from before an error or an interrupt are still printed and saved.
         match result {
             Ok(Some(result)) => results.push(result),
             Ok(None) => break,

@@ -16,10 +16,10 @@ use tra_text::{TextStream, Tokenizer};
 use crate::model::ModelArgs;
 use crate::terminal::{self, Terminal};
 
-/// Let a language model go on with a text
+/// Generate text from a prompt
 ///
-/// What is generated appears as it comes; several prompts, of any lengths, are computed side by
-/// side and shown one after the other. The model file alone is enough: it keeps its tokenizer.
+/// Text is printed as it is generated. Several prompts are computed in parallel and printed one
+/// after the other; their lengths may differ. A model file is enough: it contains its tokenizer.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,53 +27,54 @@ Examples:
   tra generate runs/wiki --prompt \"Once\" --prompt \"In 1914 ,\" --seed 2
   cat book.txt | tra generate model.safetensors --tokens 50 --stop \"\\n\\n\"
 
-The same seed gives the same text. Temperature 0 takes the likeliest token.")]
+The same seed generates the same text. Several prompts use the seeds that
+follow: the second prompt uses --seed + 1.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// What to go on from; several may be given, - is standard input [default: standard input]
+    /// Prompt, or - for standard input; repeatable [default: standard input]
     #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
 
-    /// A file to go on from
+    /// File that contains a prompt; repeatable
     #[arg(long, value_name = "FILE")]
     prompt_file: Vec<PathBuf>,
 
-    /// How many tokens to generate, at most
+    /// Largest number of tokens to generate
     #[arg(long, default_value_t = 128)]
     tokens: usize,
 
-    /// Divides the logits: below 1 is more sure of itself
+    /// Divisor of the logits; 0 always takes the most likely token
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
 
-    /// Only the K likeliest tokens
+    /// Sample from the K most likely tokens only
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
 
-    /// Only the likeliest tokens that together have this probability
+    /// Sample from the most likely tokens that together have probability P
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
 
-    /// The same seed gives the same text; prompt number n of several has seed + n - 1
+    /// Random seed of the first prompt
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Stop before this text; may be given several times (\n is a line break)
+    /// Stop before this text (\n is a line break); repeatable
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
 
-    /// Do not repeat the prompt
+    /// Do not print the prompt
     #[arg(long)]
     no_echo: bool,
 
-    /// One JSON object at the end instead of text as it comes
+    /// Print one JSON object at the end instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// What came of one prompt.
+/// The continuation of one prompt.
 struct Done {
     prompt: String,
     text: String,
@@ -88,7 +89,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     sampling.validate()?;
     let stops: Vec<String> = args.stop.iter().map(|stop| unescape(stop)).collect();
     if stops.iter().any(String::is_empty) {
-        bail!("--stop needs some text to stop before");
+        bail!("--stop is empty: give the text to stop before");
     }
     let model = args.model.open()?;
     let prompts = prompts(&args)?;
@@ -173,7 +174,7 @@ fn prompts(args: &Args) -> Result<Vec<String>> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     if args.prompt.iter().filter(|prompt| *prompt == "-").count() > 1 {
-        bail!("standard input can be one prompt only");
+        bail!("--prompt - may be given only once: standard input is one prompt");
     }
     for prompt in &args.prompt {
         prompts.push(if prompt == "-" { stdin()? } else { prompt.clone() });
@@ -194,7 +195,7 @@ fn unescape(text: &str) -> String {
     text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace('\0', "\\")
 }
 
-/// Goes on with a prompt, giving text to `say` as soon as it is sure to stay.
+/// Continues a prompt. Passes text to `say` as soon as no stop text can begin in it.
 fn go_on(
     model: &LanguageModel,
     prompt: &str,
@@ -205,10 +206,12 @@ fn go_on(
     let tokenizer: &Tokenizer = &model.tokenizer;
     let mut tokens = tokenizer.encode(prompt)?;
     if tokens.is_empty() {
-        // Nothing to go on from: begin a text.
+        // An empty prompt begins a new text.
         match tokenizer.end_of_text() {
             Some(token) => tokens.push(token),
-            None => bail!("the prompt is empty, and this tokenizer has no token to begin with"),
+            None => bail!(
+                "the prompt is empty, and this tokenizer has no start token; give --prompt TEXT"
+            ),
         }
     }
     let begin = Instant::now();
@@ -252,7 +255,7 @@ fn go_on(
     Ok(Done { prompt, text, prompt_tokens, tokens: count, prompt_seconds, seconds })
 }
 
-/// Where a stop text stands, or from where on one may be beginning.
+/// Where a stop text begins, or may begin once more text arrives.
 #[derive(Debug, PartialEq)]
 enum Stop {
     At(usize),

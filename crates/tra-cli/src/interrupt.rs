@@ -1,4 +1,4 @@
-//! Stopping in good order: Ctrl-C, and the signals with which Slurm, Kubernetes and a closed terminal end a job.
+//! Orderly stops: Ctrl-C, and the signals with which Slurm, Kubernetes and a closed terminal end a job.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +7,15 @@ use anyhow::Result;
 
 use crate::terminal;
 
-/// What the program ends with when it was interrupted.
+/// Exit code of an interrupted program.
 pub const STOPPED: u8 = 130;
 
-/// Returns a flag that the first interrupt sets. The second ends the program at once; nothing half-written is
-/// ever visible. `doing` is what is said to be finished first, and nothing is said without it.
+/// Returns a flag that the first interrupt sets. The second interrupt ends the program at once; no file is ever
+/// visible half-written. `doing` completes the message "finishing …"; `None` prints nothing.
 pub fn on_interrupt(doing: Option<&'static str>) -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
-    // The flag may be set for other reasons too, which do not count.
+    // Not the flag: others may set it too.
     let mut before = false;
     listen(move || {
         if std::mem::replace(&mut before, true) {
@@ -23,13 +23,13 @@ pub fn on_interrupt(doing: Option<&'static str>) -> Result<Arc<AtomicBool>> {
         }
         flag.store(true, Ordering::SeqCst);
         if let Some(doing) = doing {
-            terminal::say(&format!("finishing {doing}; Ctrl-C again stops at once"));
+            terminal::say(&format!("finishing {doing}; press Ctrl-C again to stop at once"));
         }
     })?;
     Ok(interrupted)
 }
 
-/// Calls `heard` on a thread of its own whenever the program is asked to stop.
+/// Calls `heard` on a separate thread whenever the program is asked to stop.
 #[cfg(unix)]
 fn listen(mut heard: impl FnMut() + Send + 'static) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,7 +39,7 @@ fn listen(mut heard: impl FnMut() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Whether whoever started the program wants it to ignore a signal, as `nohup` does.
+/// Returns whether the parent process wants a signal ignored, as `nohup` does.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -5,27 +5,27 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tra_lab::language::{CheckpointSelector, LanguageModel};
 
-use crate::terminal;
+use crate::{run_folder, terminal};
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// A run directory, or a model file (model.safetensors)
+    /// Run directory, or model file (model.safetensors)
     #[arg(value_name = "DIR")]
     model: PathBuf,
 
-    /// Which checkpoint of the run: a step [default: the newest]
+    /// Step of the checkpoint to use [default: the newest]
     #[arg(long, value_name = "STEP", help_heading = "Model")]
     checkpoint: Option<u64>,
 
-    /// The best checkpoint by the evaluations during training
+    /// Use the checkpoint that did best in the evaluations during training
     #[arg(long, conflicts_with = "checkpoint", help_heading = "Model")]
     best: bool,
 
-    /// gpt2, bytes or a tokenizer.json, for a model file that keeps no tokenizer
+    /// Tokenizer of a model file that contains none: gpt2, bytes, or a tokenizer.json
     #[arg(long, help_heading = "Model")]
     tokenizer: Option<String>,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = "flex", help_heading = "Model")]
     device: String,
 }
@@ -38,6 +38,9 @@ impl ModelArgs {
             (_, Some(step)) => CheckpointSelector::Step(step),
             _ => CheckpointSelector::Newest,
         };
+        if self.model.is_dir() {
+            run_folder::check(&self.model)?;
+        }
         let tokenizer = self.tokenizer.as_deref();
         Ok(LanguageModel::open(&self.model, selector, tokenizer, &device, terminal::warn)?)
     }

@@ -1,4 +1,4 @@
-//! `tra perplexity`: how a language model fares as its window grows.
+//! `tra perplexity`: perplexity of a language model as its window grows.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,13 +11,14 @@ use tra_report::tables;
 use crate::model::ModelArgs;
 use crate::terminal::{self, Terminal};
 
-/// Perplexity of a text at any window
+/// Measure the perplexity of a text at any window
 ///
-/// Protocol chunk cuts the text into windows that do not overlap, so that longer windows also have
-/// fewer tokens with little before them. Protocol sliding moves the window on by a stride and scores
-/// only what is new, so that every token has at least window - stride tokens before it. Both score
-/// every token but the first exactly once. Memory stays bounded at any window. Results are also
-/// kept in the run's perplexity.json and drawn in its report.
+/// Protocol `chunk` cuts the text into windows that do not overlap. Protocol `sliding` moves the
+/// window by a stride and scores only the new tokens, so that every token has at least
+/// window - stride tokens before it. Both score every token except the first exactly once.
+///
+/// Memory stays bounded at any window. Results are also saved in the run's perplexity.json and
+/// shown in its report.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,33 +27,33 @@ Examples:
       --windows 128,256,512,1024,2048,4096 --limit 100000
   tra perplexity model.safetensors --text book.txt --windows 16384 --json
 
-Intervals are 95%, over blocks of 1,024 consecutive tokens. The change is that
-of perplexity against the first window, token by token.")]
+Intervals are 95% intervals over blocks of 1,024 consecutive tokens. The column
+`change` compares each window with the first one, token by token.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// The text: a file or a folder, as for `tra train`
+    /// Text to score: a file or a folder, as for `tra train`
     #[arg(long, value_name = "PATH")]
     text: PathBuf,
 
-    /// Windows, in tokens
+    /// Comma-separated windows, in tokens
     #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048,4096")]
     windows: Vec<usize>,
 
-    /// chunk, sliding, or both
+    /// Comma-separated protocols: chunk, sliding
     #[arg(long, value_delimiter = ',', default_value = "chunk")]
     protocol: Vec<Protocol>,
 
-    /// By how many tokens a sliding window moves on [default: half the window]
+    /// Stride of --protocol sliding [default: half the window]
     #[arg(long, value_name = "TOKENS")]
     stride: Option<usize>,
 
-    /// Only the first tokens of the text
+    /// Score only the first TOKENS tokens of the text
     #[arg(long, value_name = "TOKENS")]
     limit: Option<usize>,
 
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     if args.stride.is_some() && !args.protocol.contains(&Protocol::Sliding) {
-        bail!("--stride is for --protocol sliding; windows of chunk do not overlap");
+        bail!("--stride is for --protocol sliding; the windows of chunk do not overlap");
     }
     let model = args.model.open()?;
     let mut terminal = Terminal::new();

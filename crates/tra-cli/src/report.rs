@@ -6,25 +6,29 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tra_lab::report::{Shown, write};
 
-use crate::terminal;
+use crate::{run_folder, terminal};
 
-/// Make a page with plots, tables and attention pictures
+/// Write an HTML page about one or more runs
 ///
-/// One self-contained HTML file: accuracy against length with one line a mechanism, the table of
-/// splits with mean and deviation over seeds, training curves, which keys each head keeps, and the
-/// settings.
+/// The page is one self-contained HTML file. It shows accuracy against length with one line per
+/// mechanism, a table of splits with mean and deviation over seeds, training curves, the keys that
+/// each head attends to, and the settings.
+///
+/// DIR is a run, or a folder that contains runs, as `tra demo` and `tra sweep` make: the page then
+/// covers every run directly inside the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra report runs/ff runs/ff-rope --out report.html
   tra report runs/ff                      # writes runs/ff/report.html
+  tra report runs/demo                    # every run in runs/demo
   tra report runs/ff --split sparse --index 3 --length 64")]
 pub struct Args {
-    /// Run directories
+    /// Run directories, or folders of runs
     #[arg(required = true, value_name = "DIR")]
     runs: Vec<PathBuf>,
 
-    /// Where the page goes [default: report.html in the first run]
+    /// Output file [default: report.html in the first DIR]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -32,19 +36,19 @@ pub struct Args {
     #[arg(long, default_value = "Length generalisation")]
     title: String,
 
-    /// Attention pictures: the split their sequence is drawn from
+    /// Attention pictures: split of the sequence
     #[arg(long, default_value = "train")]
     split: String,
 
-    /// Attention pictures: the number of the sequence in its split
+    /// Attention pictures: index of the sequence in its split
     #[arg(long, default_value_t = 0)]
     index: u64,
 
-    /// Attention pictures: the length of the sequence
+    /// Attention pictures: length of the sequence
     #[arg(long, default_value_t = 48)]
     length: usize,
 
-    /// Leave the attention pictures out
+    /// Leave out the attention pictures
     #[arg(long)]
     no_pictures: bool,
 }
@@ -53,7 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let Args { split, index, length, .. } = args;
     let shown = (!args.no_pictures).then_some(Shown { split, index, length });
     let out = args.out.unwrap_or_else(|| args.runs[0].join("report.html"));
-    write(&args.title, &args.runs, shown.as_ref(), &out, terminal::warn)?;
+    write(&args.title, &run_folder::expand(&args.runs)?, shown.as_ref(), &out, terminal::warn)?;
     terminal::print(&format!("{}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -19,10 +19,10 @@ use crate::terminal::{self, Terminal};
 /// Where runs are made unless told otherwise.
 const DEVICE: &str = "flex";
 
-/// Repeat an experiment of the paper: train, test, table and plot
+/// Repeat an experiment of the paper, from training to tables and plots
 ///
-/// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, or all. Says how long it
-/// will take, and goes on where it was cut: what is trained and tested is not done again.
+/// Prints first how long it will take. An interrupted experiment continues where it stopped:
+/// finished runs are neither trained nor evaluated again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,47 +32,46 @@ Examples:
   tra reproduce induct --jobs 1                    # one run at a time
   tra reproduce wikitext --text wikitext-2/
 
-The settings are in crates/tra-lab/experiments; docs/experiments.md has what came out here.")]
+The settings are in crates/tra-lab/experiments, our results in docs/experiments.md.")]
 pub struct Args {
-    /// flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all, or a file like
-    /// those in crates/tra-lab/experiments
+    /// Experiment: flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all,
+    /// or a file like those in crates/tra-lab/experiments
     name: String,
 
-    /// quick: an hour or so on two cores; paper: the paper's own sizes and steps
+    /// quick (about an hour on two cores) or paper (the paper's sizes and steps)
     #[arg(long, default_value = "quick")]
     scale: Scale,
 
-    /// Only these models, separated by commas
+    /// Comma-separated models [default: all of the experiment]
     #[arg(long, value_delimiter = ',')]
     models: Vec<String>,
 
-    /// Only these tasks of the experiment, separated by commas
+    /// Comma-separated tasks [default: all of the experiment]
     #[arg(long, value_delimiter = ',')]
     tasks: Vec<String>,
 
-    /// These seeds in place of the experiment's, separated by commas
+    /// Comma-separated seeds [default: those of the experiment]
     #[arg(long, value_delimiter = ',')]
     seeds: Vec<u64>,
 
-    /// wikitext: the folder of the text [default: data/wikitext-2, or data/wikitext-103 for the
-    /// paper's scale, as tra data get has them]
+    /// wikitext: folder of the text, as `tra data get` writes it [default: data/wikitext-2, or
+    /// data/wikitext-103 with --scale paper]
     #[arg(long, value_name = "DIR")]
     text: Option<PathBuf>,
 
-    /// Where the runs and the table go [default: runs/reproduce/NAME-SCALE]
-    #[arg(long)]
+    /// Output directory [default: runs/reproduce/NAME-SCALE]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Say what there is to do and how long it will take, and stop
+    /// Print what is left to do and how long it will take, and stop
     #[arg(long)]
     dry_run: bool,
 
-    /// Runs at a time, each with its share of the threads [default: one for every thread, or one
-    /// on a GPU]
+    /// Number of runs at a time, which share the threads [default: one per thread, or one on a GPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = DEVICE)]
     device: String,
 
@@ -85,7 +84,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.worker {
         return worker(&args);
     }
-    let interrupted = on_interrupt(Some("the steps at hand and saving"))?;
+    let interrupted = on_interrupt(Some("the current steps and saving"))?;
     let device = tra_nn::device::by_name(&args.device)?;
     let names: Vec<&str> = match args.name.as_str() {
         "all" => Experiment::names().collect(),
@@ -120,7 +119,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             reproduce(experiment, &options, &place, &interrupted, &mut failures, &mut terminal);
         terminal.clear();
         let Some(found) = found.with_context(|| name.to_string())? else {
-            terminal::say("stopped; the same command goes on from here");
+            terminal::say("stopped; the same command continues from here");
             return Ok(ExitCode::from(STOPPED));
         };
         terminal::print(&format!("{}\n", found.table))?;

@@ -11,31 +11,32 @@ use tra_report::tables;
 use crate::interrupt::{STOPPED, on_interrupt};
 use crate::terminal::{self, Terminal};
 
-/// Train a grid of mechanisms x tasks x seeds
+/// Train a grid of mechanisms, tasks and seeds
 ///
-/// Skips what is done and goes on with what was cut. With --shard, several machines share the work
-/// over a common folder; two shards never do the same run.
+/// Skips finished runs and continues interrupted ones. With --shard, several machines share the
+/// work in a common folder; no two shards train the same run.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra sweep configs/sweep-quick.toml
-  tra sweep configs/sweep-quick.toml --shard 0/4      # and 1/4, 2/4, 3/4 elsewhere
+  tra sweep configs/sweep-quick.toml --shard 0/4      # first of four machines
   tra sweep configs/sweep-quick.toml --list
 
+`tra mechanisms` and `tra tasks` list the names a grid can contain.
 docs/cluster.md has manifests for a Slurm array and a Kubernetes indexed Job.")]
 pub struct Args {
-    /// The grid: out, attention, task, seeds, and a [run] table of settings
+    /// TOML file of the grid: out, attention, task, seeds, and a [run] table
     config: PathBuf,
 
-    /// Only part i of n, counted from 0
+    /// Train only part i of n, counted from 0
     #[arg(long, value_name = "i/n")]
     shard: Option<Shard>,
 
-    /// List the runs of the grid, or of the shard, and do nothing
+    /// List the runs of the grid or shard, and stop
     #[arg(long)]
     list: bool,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = "flex")]
     device: String,
 }

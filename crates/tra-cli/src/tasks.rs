@@ -1,4 +1,4 @@
-//! `tra tasks` and `tra sample`: what there is to learn, and what it looks like.
+//! `tra tasks` and `tra sample`: the tasks, and sequences drawn from them.
 
 use std::process::ExitCode;
 
@@ -8,12 +8,18 @@ use tra_lab::budget;
 use tra_lab::config::{Lengths, RunConfig};
 use tra_tasks::{TaskInfo, TaskSpec};
 
+use crate::names::{self, Names};
 use crate::terminal;
 
 /// List the tasks and their splits
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  tra tasks
+  tra tasks --json | jq '.tasks[].name'
+  tra sample copy                         # what a task looks like")]
 pub struct TasksArgs {
-    /// One JSON object instead of a list
+    /// Print one JSON object instead of a list
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +46,7 @@ pub fn tasks(args: TasksArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Print samples of a task
+/// Print sample sequences of a task
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,32 +55,33 @@ Examples:
   tra sample addition --split 21-40
   tra sample text --length 16 --set task.text=wiki.test.tokens
 
-Answers, the tokens a model is scored on, stand in [brackets].")]
+Answers, the tokens that a model is scored on, are in [brackets].")]
 pub struct SampleArgs {
-    /// The task: see `tra tasks`
+    /// Task (see `tra tasks`)
+    #[arg(value_parser = Names(names::tasks), hide_possible_values = true)]
     task: String,
 
-    /// The split to draw from
+    /// Split to draw from
     #[arg(long, default_value = "train")]
     split: String,
 
-    /// The length, or a range as 1..50 [default: the split's own]
+    /// Length, or a range such as 1..50 [default: that of the split]
     #[arg(long)]
     length: Option<Lengths>,
 
-    /// How many
+    /// Number of sequences
     #[arg(long, default_value_t = 3)]
     count: u64,
 
-    /// The seed
+    /// Random seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// A setting of the task, as task.alphabet=26
+    /// Set an option of the task, for example task.alphabet=26
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
 
-    /// Tokens and answers as JSON
+    /// Print tokens and answers as one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -92,7 +99,7 @@ pub fn sample(args: SampleArgs) -> Result<ExitCode> {
     if args.json {
         terminal::print("{\"samples\":[")?;
     }
-    // One at a time: there may be more than memory holds.
+    // One at a time: --count may be larger than memory.
     for index in 0..args.count {
         let sample = task.draw(&args.split, (lengths.from, lengths.to), args.seed, index)?;
         if args.json {

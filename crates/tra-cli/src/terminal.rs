@@ -16,7 +16,7 @@ use tra_report::Measure;
 use tra_report::text::percent;
 pub use tra_report::text::{bytes, duration, plural, whole as thousands};
 
-/// Prints at once, and ends the program when nobody reads on (`tra … | head`).
+/// Prints and flushes. If the reader has closed the pipe (`tra … | head`), ends the program quietly.
 pub fn print(text: &str) -> Result<()> {
     match write_out(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
@@ -24,13 +24,13 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints results, then keeps them in the run. Neither is lost because the other fails.
+/// Prints results, then saves them in the run. If one fails, the other is still done.
 pub fn print_and_keep(text: &str, keep: impl FnOnce() -> Result<(), LabError>) -> Result<ExitCode> {
     let printed = write_out(text);
     let kept = match keep() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            warn(format!("the results are not kept in the run: {error}"));
+            warn(format!("cannot save the results in the run: {error}"));
             ExitCode::FAILURE
         }
     };
@@ -48,18 +48,17 @@ pub fn write_out(text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// A line on standard error. That nobody reads it is no reason to stop: a worker may outlive the process that
-/// listens, and has steps to save.
+/// Prints a line on standard error. A closed pipe is ignored: a training run still has steps to save.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// A word on standard error that stops nothing.
+/// Prints a warning on standard error.
 pub fn warn(text: String) {
     say(&format!("warning: {text}"));
 }
 
-/// Lists the runs that failed; how the program ends.
+/// Lists the runs that failed. Returns the exit code.
 pub fn list_failures(failures: &Failures) -> ExitCode {
     let lines = failures.lines();
     if lines.is_empty() {
@@ -70,7 +69,7 @@ pub fn list_failures(failures: &Failures) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
 }
@@ -242,9 +241,10 @@ impl Line {
         let StepRecord { step, loss, lr, .. } = *record;
         let (rate, outside) = (pace.tokens_per_second(), 100.0 * pace.share_outside());
         let left = duration(pace.left);
-        // What matters most first: a narrow terminal cuts the rest off.
-        let text =
-            format!("{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside");
+        // The most important first: a narrow terminal cuts off the rest.
+        let text = format!(
+            "{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside compute"
+        );
         if let Some(bar) = self.bar(Look::Steps, self.steps, bars) {
             bar.set_position(step);
             bar.set_message(text);

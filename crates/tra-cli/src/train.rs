@@ -1,9 +1,9 @@
-//! `tra train`: flags to settings, a progress bar, and how to go on.
+//! `tra train`: turns flags into settings, trains, and says how to continue.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use toml::Value;
 use tra_lab::config::{Lengths, Override, RunConfig};
 use tra_lab::observer::{Event, Observer};
@@ -14,100 +14,107 @@ use tra_nn::device::Device;
 use tra_report::tables;
 
 use crate::interrupt::{STOPPED, on_interrupt};
+use crate::names::{self, Names};
+use crate::run_folder;
 use crate::terminal::{self, Terminal};
 
 /// Train a decoder on a task
 ///
-/// Settings come from flags, a TOML file, or both; flags win. Everything is recorded in the run
-/// directory, and --resume goes on bit for bit as if never interrupted.
+/// Settings come from flags, a TOML file, or both; flags take precedence. The run directory records
+/// everything. A run continued with --resume is bit for bit the same as one never interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra train --task flipflop --size tiny --length 64 --steps 300 --out runs/ff
-  tra train --task copy --set task.alphabet=26 --length 1..50 --attention rope --out runs/copy
+  tra train --task copy --set task.alphabet=26 --length 1..50 \\
+      --attention rope --out runs/copy
   tra train --config configs/quick.toml --seed 2 --out runs/quick-2
   tra train --resume runs/ff --steps 600
   tra train --text wiki.train.tokens --valid wiki.valid.tokens --length 128 \\
       --batch 16 --accumulate 4 --steps 2000 --eval-every 200 --out runs/wiki
   tra train --text books/ --tokenizer bytes --out runs/books --dry-run
 
-`tra tasks` lists the tasks; docs/train.md describes the run directory and every setting.")]
+`tra tasks` lists the tasks, `tra mechanisms` the attention mechanisms.
+docs/train.md describes the run directory and every setting.")]
 pub struct Args {
     /// Output directory for the run (must not already contain one)
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     #[arg(required_unless_present_any = ["resume", "dry_run"])]
     out: Option<PathBuf>,
 
-    /// Go on with the run in this directory
+    /// Continue the run in this directory
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Settings in a TOML file
+    /// TOML file with settings
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
     settings: Settings,
 
-    /// Say what the run would cost: parameters, memory, tokens, and time by three steps; then stop
+    /// Train three steps, print the memory and time the run would need, and stop
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = "flex")]
     device: String,
 }
 
-/// Flags that stand for settings.
+/// Settings that have a flag.
 #[derive(clap::Args, Clone, Default)]
 #[command(allow_negative_numbers = true)]
 pub struct Settings {
-    /// What to learn: see `tra tasks` [default: flipflop, or text where there is --text]
-    #[arg(long, help_heading = "Settings")]
+    /// Task (see `tra tasks`) [default: flipflop, or text with --text]
+    #[arg(long, help_heading = "Settings", value_parser = Names(names::tasks))]
+    #[arg(hide_possible_values = true)]
     task: Option<String>,
-    /// Text to learn from: a file or a folder; plain, .gz, .zst, or parquet
+    /// Training text: a file or a folder; plain, .gz, .zst, or parquet
     #[arg(long, help_heading = "Settings", value_name = "PATH")]
     text: Option<String>,
-    /// Held-out text [default: the folder's own, or the last 5% of the text]
+    /// Validation text [default: that of the folder, or the last 5% of the text]
     #[arg(long, help_heading = "Settings", value_name = "PATH")]
     valid: Option<String>,
-    /// gpt2, bytes, or the path of a tokenizer.json [default: gpt2]
+    /// Tokenizer: gpt2, bytes, or the path of a tokenizer.json [default: gpt2]
     #[arg(long, help_heading = "Settings")]
     tokenizer: Option<String>,
-    /// The mechanism: tra, rope, alibi, nope, fox, cope, tra-threshold, …
-    #[arg(long, help_heading = "Settings")]
+    /// Attention mechanism: tra, rope, alibi, … (see `tra mechanisms`) [default: tra]
+    #[arg(long, help_heading = "Settings", value_name = "NAME")]
+    #[arg(value_parser = Names(names::mechanisms), hide_possible_values = true)]
     attention: Option<String>,
-    /// tiny, mini, small or medium [default: mini]
-    #[arg(long, help_heading = "Settings")]
+    /// Model size: tiny, mini, small or medium [default: mini]
+    #[arg(long, help_heading = "Settings", value_parser = Names(names::sizes))]
+    #[arg(hide_possible_values = true)]
     size: Option<String>,
-    /// Number of blocks, in place of the size's
+    /// Number of blocks [default: that of --size]
     #[arg(long, help_heading = "Settings")]
     layers: Option<i64>,
-    /// Width, in place of the size's
+    /// Width of the model [default: that of --size]
     #[arg(long, help_heading = "Settings")]
     width: Option<i64>,
-    /// Heads, in place of the size's
+    /// Number of heads [default: that of --size]
     #[arg(long, help_heading = "Settings")]
     heads: Option<i64>,
-    /// One table for embedding and output
+    /// Share one weight matrix between embedding and output
     #[arg(long, help_heading = "Settings")]
     tied: bool,
-    /// Training lengths: 512, or a range as 1..50 [default: the task's]
+    /// Training length, or a range such as 1..50 [default: that of the task]
     #[arg(long, help_heading = "Settings")]
     length: Option<Lengths>,
-    /// Sequences in a batch [default: 16]
+    /// Sequences per batch [default: 16]
     #[arg(long, help_heading = "Settings")]
     batch: Option<i64>,
-    /// Batches whose gradients are added up for one step [default: 1]
+    /// Batches per step, whose gradients are summed [default: 1]
     #[arg(long, help_heading = "Settings")]
     accumulate: Option<i64>,
     /// Training steps [default: 100]
     #[arg(long, help_heading = "Settings")]
     steps: Option<i64>,
-    /// Highest learning rate [default: 3e-4]
+    /// Peak learning rate [default: 3e-4]
     #[arg(long, help_heading = "Settings")]
     lr: Option<f64>,
-    /// Share of the steps over which the learning rate rises [default: 0.05]
+    /// Fraction of the steps in which the learning rate rises [default: 0.05]
     #[arg(long, help_heading = "Settings")]
     warmup: Option<f64>,
     /// adamw, or muon for the matrices of the blocks [default: adamw]
@@ -116,42 +123,42 @@ pub struct Settings {
     /// Decoupled weight decay [default: 0.01]
     #[arg(long, help_heading = "Settings")]
     weight_decay: Option<f64>,
-    /// Largest norm of the gradient; 0 leaves it as it is [default: 1]
+    /// Clip the gradient to this norm; 0 turns clipping off [default: 1]
     #[arg(long, help_heading = "Settings")]
     clip: Option<f64>,
-    /// Rate of dropout [default: 0.01]
+    /// Dropout rate [default: 0.01]
     #[arg(long, help_heading = "Settings")]
     dropout: Option<f64>,
-    /// Where attention drops: logits or weights [default: logits]
+    /// Where attention applies dropout: logits or weights [default: logits]
     #[arg(long, help_heading = "Settings")]
     dropout_placement: Option<String>,
-    /// Weights, data and dropout are functions of it [default: 1]
+    /// Random seed of weights, data and dropout [default: 1]
     #[arg(long, help_heading = "Settings")]
     seed: Option<i64>,
     /// Steps between evaluations [default: only at the end]
     #[arg(long, help_heading = "Settings")]
     eval_every: Option<i64>,
-    /// Splits to evaluate, as iid,sparse [default: all but train]
+    /// Comma-separated splits to evaluate [default: all except train]
     #[arg(long, help_heading = "Settings", value_delimiter = ',')]
     eval_splits: Option<Vec<String>>,
-    /// Sequences of each split [default: 64]
+    /// Evaluation sequences per split [default: 64]
     #[arg(long, help_heading = "Settings")]
     eval_sequences: Option<i64>,
-    /// Stop when every split was fully right N evaluations in a row
+    /// Stop after N evaluations in a row with every split fully correct
     #[arg(long, help_heading = "Settings", value_name = "N")]
     until_perfect: Option<i64>,
     /// Steps between checkpoints [default: 100]
     #[arg(long, help_heading = "Settings")]
     save_every: Option<i64>,
-    /// Newest checkpoints that are kept, beside the best [default: 2]
+    /// Number of newest checkpoints to keep, besides the best [default: 2]
     #[arg(long, help_heading = "Settings")]
     keep: Option<i64>,
-    /// Any other setting, as task.alphabet=26 or model.attention.theta=10000
+    /// Any other setting, for example model.attention.theta=10000; repeatable
     #[arg(long, help_heading = "Settings", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
 }
 
-/// A path that is the same from every folder; what is no path (`gpt2`) stays as it is.
+/// Makes an existing path absolute; other values (`gpt2`) stay as they are.
 fn absolute(path: &str) -> Value {
     let full = Path::new(path).exists().then(|| std::path::absolute(path).ok()).flatten();
     full.map_or_else(|| Value::from(path), |full| Value::from(full.to_string_lossy().into_owned()))
@@ -162,8 +169,11 @@ impl Settings {
         [&self.text, &self.valid, &self.tokenizer].iter().any(|setting| setting.is_some())
     }
 
-    /// Says which flags do not go together.
+    /// Rejects flags that do not go together, and names that do not exist.
     fn check(&self) -> Result<()> {
+        if let Some(name) = &self.attention {
+            names::check_mechanism(name).context("--attention")?;
+        }
         match &self.task {
             Some(task) if task != "text" && self.is_text() => {
                 bail!("--text, --valid and --tokenizer are for --task text, not {task}")
@@ -211,7 +221,7 @@ impl Settings {
     }
 }
 
-/// What a run would cost.
+/// Measures what a run would cost.
 fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
     let count = 3;
     let mut terminal = Terminal::new();
@@ -221,7 +231,7 @@ fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
     let Forecast { parameters, state_bytes, tokens_a_step, seconds_a_step } = forecast;
     let mut lines = vec![("parameters", terminal::thousands(parameters as u64))];
     let state = terminal::bytes(state_bytes);
-    lines.push(("memory", format!("{state} for weights, gradients and the optimizer's memory")));
+    lines.push(("memory", format!("{state} for weights, gradients and the optimizer state")));
     if let Some(peak) = tra_kernels::memory::peak() {
         lines.push(("", format!("{} at the peak of {count} steps", terminal::bytes(peak))));
     }
@@ -234,12 +244,12 @@ fn forecast(config: &RunConfig, device: &Device) -> Result<String> {
         let passes = tokens as f64 / train.max(1) as f64;
         let train = terminal::thousands(train);
         lines.push(("text", format!("{train} tokens ({passes:.2} passes over it)")));
-        lines.push(("held out", format!("{} tokens", terminal::thousands(valid))));
+        lines.push(("validation", format!("{} tokens", terminal::thousands(valid))));
     }
     let rate = tokens_a_step as f64 / seconds_a_step;
-    lines.push(("speed", format!("{seconds_a_step:.2} s a step, {rate:.0} tokens/s")));
+    lines.push(("speed", format!("{seconds_a_step:.2} s per step, {rate:.0} tokens/s")));
     let whole = terminal::duration(seconds_a_step * config.steps as f64);
-    lines.push(("time", format!("about {whole} for {} steps, tests aside", config.steps)));
+    lines.push(("time", format!("about {whole} for {} steps, without evaluations", config.steps)));
     Ok(lines.iter().map(|(name, text)| format!("{name:<12}{text}\n")).collect())
 }
 
@@ -255,7 +265,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut terminal = Terminal::new();
     let mut session = match (&args.resume, &args.out) {
         (Some(path), _) => {
-            let run = RunDir::open(path)?;
+            let run = run_folder::open(path)?;
             let lock = RunDir::lock(path)?;
             let config = run.changed_config(overrides, &args.settings.set)?;
             let task = open_task(&config, &mut terminal)?;
@@ -263,19 +273,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
         (None, Some(path)) => {
             let config = RunConfig::read(args.config.as_deref(), overrides, &args.settings.set)?;
-            // Before the folder is made: what cannot begin leaves nothing behind.
+            // Before the folder is created: a run that cannot start leaves nothing behind.
             RunDir::check_unused(path)?;
             let task = open_task(&config, &mut terminal)?;
             config.check_runnable(&task)?;
             Session::create(path, RunDir::lock(path)?, config, task, &device)?
         }
-        (None, None) => bail!("give --out DIR for a new run, or --resume DIR"),
+        (None, None) => bail!("give --out DIR for a new run, or --resume DIR to continue one"),
     };
     if let Some(end) = session.ended() {
         terminal::print(&nothing_left(&end, session.step()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
+    let interrupted = on_interrupt(Some("the current step and saving"))?;
     let config = session.config();
     let (name, steps) = (config.model.attention.name().into(), config.steps);
     terminal.event(Event::Run { name, steps, measure: config.measure() });
@@ -287,13 +297,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn nothing_left(end: &End, step: u64) -> String {
     match end {
         End::Perfect => format!(
-            "nothing left to do: every split was fully right at step {step}; go on with --until-perfect 0\n"
+            "nothing left to do: every split was fully correct at step {step}; continue with --until-perfect 0\n"
         ),
-        _ => format!("nothing left to do: all {step} steps are taken; go on with more --steps\n"),
+        _ => format!("nothing left to do: all {step} steps are done; continue with more --steps\n"),
     }
 }
 
-/// Says what came of a run, and draws its page.
+/// Prints the outcome of a run, and writes its page.
 fn finish(session: &Session, outcome: &Outcome) -> Result<ExitCode> {
     let (run, config) = (session.run(), session.config());
     let (step, place) = (outcome.position.step, run.path().display());
@@ -305,12 +315,12 @@ fn finish(session: &Session, outcome: &Outcome) -> Result<ExitCode> {
         End::Interrupted => {
             let of = config.steps;
             terminal::say(&format!(
-                "stopped at step {step} of {of}; go on with: tra train --resume {place}"
+                "stopped at step {step} of {of}; continue with: tra train --resume {place}"
             ));
             return Ok(ExitCode::from(STOPPED));
         }
         End::Perfect => {
-            terminal::print(&format!("every split fully right; stopped at step {step}\n"))?
+            terminal::print(&format!("every split fully correct; stopped at step {step}\n"))?
         }
         End::Finished => {}
     }

@@ -11,10 +11,10 @@ use tra_report::TextTable;
 
 use crate::terminal::{self, Terminal};
 
-/// Prove that a model recorded elsewhere is the same model here
+/// Check this implementation against tensors recorded elsewhere
 ///
-/// Reads recorded tensors, computes outputs and every gradient anew, and compares, one line a
-/// tensor. Exits with 0 when all agree, 1 when something differs, 2 when a file cannot be judged.
+/// Reads recorded tensors, recomputes the outputs and every gradient, and prints one line per
+/// tensor. The exit code is 0 if all agree, 1 if a tensor differs, 2 if a file cannot be checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,25 +22,25 @@ Examples:
   tra verify exported.safetensors --rtol 1e-3
   tra verify exported.safetensors --json | jq '.files[].agrees'
 
-The kinds of recording and how to make one: docs/verify.md")]
+docs/verify.md describes the kinds of recordings and how to make one.")]
 pub struct Args {
-    /// Recordings: safetensors files of one attention operation or of a whole decoder
+    /// Recordings: safetensors files of one attention operation or of a decoder
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Outputs: largest difference, relative to the tensor's largest value where that is above 1
+    /// Tolerance of outputs, relative to the tensor's largest value if that is above 1
     #[arg(long, default_value_t = Tolerance::default().atol, value_parser = tolerance)]
     atol: f64,
 
-    /// Gradients: largest difference relative to the tensor's largest value
+    /// Tolerance of gradients, relative to the tensor's largest value
     #[arg(long, default_value_t = Tolerance::default().rtol, value_parser = tolerance)]
     rtol: f64,
 
-    /// Where to compute: flex (the CPU), or a GPU backend this build has, as in cuda:0
+    /// Device: flex (the CPU), or a GPU backend of this build, for example cuda:0
     #[arg(long, default_value = "flex")]
     device: String,
 
-    /// One JSON object instead of tables
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +48,7 @@ pub struct Args {
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("a tolerance is a number of 0 or more, as in 1e-5".into()),
+        _ => Err("must be a number of at least 0, for example 1e-5".into()),
     }
 }
 
@@ -92,7 +92,7 @@ fn table(verdict: &Verdict) -> String {
     let near = verdict.near_threshold;
     let mut text = format!("{}\n  {}\n", verdict.path.display(), verdict.contents);
     text += &format!(
-        "  near-threshold pairs: {} ({} fell the other way here and follow the file)\n",
+        "  near-threshold pairs: {} ({} decided differently here and taken from the file)\n",
         near.pairs, near.followed
     );
     let mut table = TextTable::new(1, ["  tensor", "absolute", "relative", "allowed", ""]);
@@ -110,7 +110,7 @@ fn short(x: f64) -> String {
 }
 
 fn summary(agree: usize, differ: usize, unreadable: usize, tensors: usize) -> String {
-    let parts = [(agree, "agree"), (differ, "differ"), (unreadable, "not judged")];
+    let parts = [(agree, "agree"), (differ, "differ"), (unreadable, "not checked")];
     let parts: Vec<String> =
         parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     format!("files: {} ({tensors} tensors compared)\n", parts.join(", "))

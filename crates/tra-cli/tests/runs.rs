@@ -141,7 +141,10 @@ fn results_are_printed_even_if_they_cannot_be_kept_or_told_of() {
     let output = shell(&format!("({line}) | cat; exit ${{PIPESTATUS[0]}}"));
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("token err") && said.contains("not kept in the run"), "{said}");
+    assert!(
+        said.contains("token err") && said.contains("cannot save the results in the run"),
+        "{said}"
+    );
     assert_eq!(kept(), 6);
 }
 

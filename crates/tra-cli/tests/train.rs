@@ -73,7 +73,7 @@ fn ctrl_c_saves_and_says_how_to_go_on() {
     let output = child.wait_with_output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{error}");
-    assert!(error.contains("go on with: tra train --resume"), "{error}");
+    assert!(error.contains("continue with: tra train --resume"), "{error}");
     let steps = std::fs::read_dir(path.join("checkpoints")).unwrap().count();
     assert_eq!(steps, 1, "saved once, at the step it stopped at");
 }

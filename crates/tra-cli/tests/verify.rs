@@ -112,7 +112,7 @@ fn the_other_files_are_still_judged() {
     let output = tra(&["verify", "none.safetensors", good.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     let out = text(&output.stdout);
-    assert!(out.contains("files: 1 agree, 1 not judged"), "{out}");
+    assert!(out.contains("files: 1 agree, 1 not checked"), "{out}");
 }
 
 #[test]

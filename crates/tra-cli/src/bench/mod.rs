@@ -12,48 +12,52 @@ use tra_nn::Size;
 use crate::crash;
 use crate::terminal::{self, Terminal};
 
-/// Measure speed and memory, beside PyTorch if you have it
+/// Measure speed and memory, with PyTorch as a comparison
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   tra bench
-  tra bench --only train_step --attention tra,rope --size mini --batch 8 --length 512
+  tra bench --only train_step --attention tra,rope --batch 8 --length 512
   tra bench --only op --length 8192,16384,65536
-  tra bench --only op --length 16384 --gate open --torch python3 \
-    --torch-attention rope --torch-mode eager
+  tra bench --only op --length 16384 --gate open --torch python3 \\
+      --torch-attention rope --torch-mode eager
   tra bench --only decode --attention tra --length 1024,65536
   tra bench --torch venv/bin/python --json > bench.json
 
-What is measured: op (attention alone, forward and backward), op_forward,
-train_step (forward, loss, backward, clipping, AdamW), prefill (forward without
-gradients), decode (one token behind a context of the given length).
+Workloads:
+  op          attention alone, forward and backward
+  op_forward  attention alone, forward
+  train_step  forward, loss, backward, clipping and AdamW
+  prefill     forward without gradients
+  decode      one token after a context of the given length
 
-Times are medians. Shares of the peak count the products of dense attention, so
-that a mechanism that leaves out far keys can show more than 100%.
+Times are medians. The share of peak performance counts the products of dense
+attention, so a mechanism that skips far keys can exceed 100%.
 
-TRA_ISA=avx512|avx2|neon|portable chooses the instruction set of the kernels.")]
+TRA_ISA=avx512|avx2|neon|portable selects the instruction set of the kernels.")]
 pub struct Args {
-    /// What to measure [default: op,train_step,prefill,decode]
+    /// Workloads, as listed below [default: op,train_step,prefill,decode]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Mechanisms
+    /// Mechanisms (see `tra mechanisms`)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "tra,rope")]
     attention: Vec<String>,
 
-    /// Size of the decoder: tiny, mini, small or medium
+    /// Model size: tiny, mini, small or medium
     #[arg(long, default_value = "mini")]
     size: String,
 
-    /// Sequences [default: 8 for train_step, else 1]
+    /// Sequences per batch [default: 8 for train_step, else 1]
     #[arg(long)]
     batch: Option<usize>,
 
-    /// Lengths; for decode of the context [default: 512 for train_step, else 4096]
+    /// Sequence lengths; for decode, of the context [default: 512 for train_step,
+    /// else 4096]
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',')]
     length: Vec<usize>,
 
-    /// Forget gates of op: initial (0), open (no horizon)
+    /// Forget gates of op: initial (0) or open (no horizon)
     #[arg(long, value_name = "GATES", value_delimiter = ',', default_value = "initial")]
     gate: Vec<String>,
 
@@ -61,27 +65,28 @@ pub struct Args {
     #[arg(long, default_value_t = 256)]
     vocab: usize,
 
-    /// Timed runs of each; the median counts
+    /// Timed runs per workload, of which the median is reported
     #[arg(long, default_value_t = 5)]
     repeat: usize,
 
-    /// Threads [default: all cores]
+    /// Number of threads [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
 
-    /// Also run PyTorch, with this Python
+    /// Also measure PyTorch, with this Python
     #[arg(long, value_name = "PYTHON")]
     torch: Option<PathBuf>,
 
-    /// Mechanisms to run in PyTorch too; its tra takes memory with the square of the length
+    /// Mechanisms to measure in PyTorch (memory of its tra grows with the square of
+    /// the length)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "tra,rope")]
     torch_attention: Vec<String>,
 
-    /// Which PyTorch: eager, compiled
+    /// PyTorch modes: eager, compiled
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "eager,compiled")]
     torch_mode: Vec<String>,
 
-    /// One JSON object instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
