@@ -80,8 +80,9 @@ pub fn write(
 
 /// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
 pub fn write_for(run: &RunDir) {
-    let title =
-        |config: RunConfig| format!("{} with {}", run.name(), config.model.attention.name());
+    let title = |config: RunConfig| {
+        format!("{} with {}", run.name(), config.model.decoder.attention.name())
+    };
     let written = run.config().map_err(Into::into).and_then(|config| {
         write(&title(config), &[run.path()], Some(&Shown::default()), &run.report_path())
     });

@@ -168,7 +168,7 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
     let mut lines: Vec<(&str, Measure, String, usize)> = Vec::new();
     let task = |cell: &Cell| cell.config.task.name();
     for (cell, results) in rows {
-        let mechanism = cell.config.model.attention.name();
+        let mechanism = cell.config.model.decoder.attention.name();
         if !mechanisms.contains(&mechanism) {
             mechanisms.push(mechanism);
         }
@@ -180,8 +180,9 @@ pub fn grid_table(rows: &[(&Cell, Vec<EvalResult>)]) -> String {
         }
     }
     let value = |name: &str, measure: Measure, split: &str, length: usize, mechanism: &str| {
-        let of =
-            |cell: &Cell| task(cell) == name && cell.config.model.attention.name() == mechanism;
+        let of = |cell: &Cell| {
+            task(cell) == name && cell.config.model.decoder.attention.name() == mechanism
+        };
         let results = rows.iter().filter(|(cell, _)| of(cell)).flat_map(|(_, results)| results);
         let results = results.filter(|r| r.split == split && r.length == length);
         let values = results.map(|r| match measure {

@@ -215,7 +215,7 @@ fn work(config: &RunConfig) -> Vec<f64> {
 
 impl Progress {
     pub fn new(config: &RunConfig) -> Self {
-        let attention = config.model.attention.name();
+        let attention = config.model.decoder.attention.name();
         Self::labelled(attention.into(), config)
     }
 

@@ -98,7 +98,7 @@ fn run(
     });
     let run = Run {
         name: dir.name(),
-        attention: config.model.attention.name().into(),
+        attention: config.model.decoder.attention.name().into(),
         task: config.task.name().into(),
         unit: config.task.unit().into(),
         measure: config.task.measure(),

@@ -58,9 +58,8 @@ pub struct LayerCache {
     values: Growing<4>,
     state: Growing<3>,
     totals: Option<Tensor<3>>,
-    /// Bounds of the keys and values of each head, for the fused kernel.
+    /// Bounds of the keys and values of each head, for the fused kernel; empty where there is none.
     bounds: Vec<Bounds>,
-    has_bounds: bool,
 }
 
 impl LayerCache {
@@ -88,15 +87,14 @@ impl LayerCache {
                 "the cache holds batch {b}, {h} heads of {e}; it was given batch {b2}, {h2} heads of {e2}"
             );
         }
-        let known = self.has_bounds || self.is_empty();
-        self.has_bounds = known
-            && fused::usable(&k)
-            && fused::bounds_of(k.clone(), v.clone(), &mut self.bounds).is_some();
+        if fused::usable(&k) {
+            fused::extend_bounds(&mut self.bounds, k.clone(), v.clone());
+        }
         (self.keys.extend(k), self.values.extend(v))
     }
 
     pub(crate) fn bounds(&self) -> Option<Vec<Bounds>> {
-        self.has_bounds.then(|| self.bounds.clone())
+        (!self.bounds.is_empty()).then(|| self.bounds.clone())
     }
 
     /// A mechanism's own numbers for every position, which it replaces at each pass.

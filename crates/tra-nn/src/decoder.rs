@@ -43,13 +43,13 @@ pub struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(config: DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
-        let DecoderConfig { vocab, layers, width, norm_eps, tied, embedding_bound, .. } = config;
+        let DecoderConfig { vocab, layers, width, norm_eps, tied, research, .. } = config;
         let blocks = init.scope("layers");
         let weight = || init.scope("out").normal("weight", [width, vocab], 0.02);
         Ok(Self {
-            embedding: init.embedding("embedding", vocab, width, embedding_bound),
+            embedding: init.embedding("embedding", vocab, width, research.embedding_bound),
             position: (config.attention.positions())
-                .map(|p| PositionEmbedding::new(p, width, embedding_bound, init)),
+                .map(|p| PositionEmbedding::new(p, width, research.embedding_bound, init)),
             layers: (0..layers)
                 .map(|layer| Block::new(&config, layer, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,
@@ -126,11 +126,11 @@ impl Decoder {
     /// them at some positions only selects these first.
     pub fn hidden(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
         let [batch, length] = tokens.dims();
-        let DecoderConfig { width, dropout, embedding_dropout, .. } = self.config;
+        let DecoderConfig { width, dropout, research, .. } = self.config;
         if batch == 0 || length == 0 {
             return Tensor::zeros([batch, length, width], &self.device());
         }
-        let stream = pass.dropout;
+        let stream = pass.training;
         let past = pass.cache.as_ref().map_or(0, |cache| cache.len());
         let caches = each(pass.cache.map(|cache| cache.layers.iter_mut()));
         let probes = each(pass.probe.map(|probe| probe.layers.iter_mut()));
@@ -138,13 +138,13 @@ impl Decoder {
             Some(position) => position.add(self.embed(tokens), past),
             None => self.embed(tokens),
         };
-        let rate = embedding_dropout.unwrap_or(dropout);
+        let rate = research.embedding_dropout.unwrap_or(dropout);
         let x = drop(x, rate, stream.map(|s| s.fork_name("embedding")));
         let x = (0..).zip(&self.layers).zip(caches.zip(probes)).fold(
             x,
             |x, ((index, layer), (cache, probe))| {
-                let dropout = stream.map(|s| s.fork(index));
-                layer.forward(x, LayerPass { cache, dropout, probe })
+                let training = stream.map(|s| s.fork(index));
+                layer.forward(x, LayerPass { cache, training, probe })
             },
         );
         self.outln.forward(x)

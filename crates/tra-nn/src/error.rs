@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::attention::NAMES;
+use crate::attention::mechanisms;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -111,8 +111,14 @@ pub enum ConfigError {
     UnknownSize(String),
 }
 
+impl ConfigError {
+    pub(crate) fn check_not_zero(field: &'static str, value: usize) -> Result<(), Self> {
+        if value == 0 { Err(Self::Zero { field }) } else { Ok(()) }
+    }
+}
+
 fn names() -> String {
-    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    mechanisms().map(|mechanism| mechanism.name).collect::<Vec<_>>().join(", ")
 }
 
 /// What is wrong with a file.

@@ -9,17 +9,25 @@ use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tra_random::Stream;
 
+use crate::attention::RotationTables;
+
 /// Makes the parameters of a module.
 #[derive(Clone, Debug)]
 pub struct WeightInit {
     device: Device,
     stream: Stream,
+    /// Shared by the layers of the model that is being made.
+    rotations: RotationTables,
 }
 
 impl WeightInit {
     /// Weights that depend on `seed` alone.
     pub fn seeded(seed: u64, device: &Device) -> Self {
-        Self { device: device.clone(), stream: Stream::new(seed) }
+        Self {
+            device: device.clone(),
+            stream: Stream::new(seed),
+            rotations: RotationTables::default(),
+        }
     }
 
     /// Weights that differ at every call, drawn from the generator of the device, which
@@ -33,7 +41,11 @@ impl WeightInit {
 
     /// The same under a name: `layers`, `0`, `attn`, …
     pub fn scope(&self, name: &str) -> Self {
-        Self { device: self.device.clone(), stream: self.stream.fork_name(name) }
+        Self { stream: self.stream.fork_name(name), ..self.clone() }
+    }
+
+    pub(crate) fn rotation_tables(&self) -> RotationTables {
+        self.rotations.clone()
     }
 
     /// The device the parameters live on.

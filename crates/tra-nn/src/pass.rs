@@ -11,7 +11,8 @@ use crate::dropout::{AttentionDropout, DropoutPlacement};
 #[derive(Debug, Default)]
 pub struct Pass<'a> {
     pub(crate) cache: Option<&'a mut Cache>,
-    pub(crate) dropout: Option<Stream>,
+    /// The draws of the training step, if this is one.
+    pub(crate) training: Option<Stream>,
     pub(crate) probe: Option<&'a mut Probe>,
 }
 
@@ -23,13 +24,14 @@ impl<'a> Pass<'a> {
 
     /// A training step: dropout is on, and is a function of these two numbers alone.
     pub fn train(seed: u64, step: u64) -> Self {
-        Self { dropout: Some(Stream::new(seed).fork_name("dropout").fork(step)), ..Self::default() }
+        let stream = Stream::new(seed).fork_name("dropout").fork(step);
+        Self { training: Some(stream), ..Self::default() }
     }
 
     /// The same for one of several parts of a step's batch, each with dropout of its own.
     pub fn train_part(seed: u64, step: u64, part: u64) -> Self {
         let pass = Self::train(seed, step);
-        Self { dropout: pass.dropout.map(|stream| stream.fork_name("part").fork(part)), ..pass }
+        Self { training: pass.training.map(|stream| stream.fork_name("part").fork(part)), ..pass }
     }
 
     /// The tokens that follow those already in `cache`, which takes them up.
@@ -47,7 +49,8 @@ impl<'a> Pass<'a> {
 #[derive(Debug, Default)]
 pub struct LayerPass<'a> {
     pub(crate) cache: Option<&'a mut LayerCache>,
-    pub(crate) dropout: Option<Stream>,
+    /// The draws of the training step, if this is one.
+    pub(crate) training: Option<Stream>,
     pub(crate) probe: Option<&'a mut LayerProbe>,
 }
 
@@ -61,7 +64,7 @@ impl<'a> LayerPass<'a> {
     /// of a model a `layer` of its own.
     pub fn train(seed: u64, step: u64, layer: u64) -> Self {
         let stream = Stream::new(seed).fork_name("dropout").fork(step).fork(layer);
-        Self { dropout: Some(stream), ..Self::default() }
+        Self { training: Some(stream), ..Self::default() }
     }
 
     /// The positions that follow those already in `cache`, which takes them up.
@@ -78,7 +81,8 @@ impl<'a> LayerPass<'a> {
     pub fn context(self, rate: f64, placement: DropoutPlacement) -> Context<'a> {
         Context {
             cache: self.cache,
-            dropout: self.dropout.map(|stream| AttentionDropout {
+            training: self.training.is_some(),
+            dropout: self.training.map(|stream| AttentionDropout {
                 rate,
                 placement,
                 stream,

@@ -3,16 +3,19 @@
 use std::cmp::Ordering;
 
 use crate::error::TokenError;
+use crate::settings::settings;
 
-/// How to choose.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Divides the logits; 0 always takes the most likely token.
-    pub temperature: f64,
-    /// Only the `k` most likely tokens.
-    pub top_k: Option<usize>,
-    /// Only the most likely tokens that together have this probability.
-    pub top_p: Option<f64>,
+settings! {
+    /// How to choose a token.
+    #[derive(Copy)]
+    pub struct Sampling {
+        /// Divides the logits; 0 always takes the most likely token.
+        temperature: f64 = 1.0, with_temperature;
+        /// Number of most likely tokens to choose from.
+        top_k: Option<usize> = None, with_top_k;
+        /// Choose from the most likely tokens that together have this probability.
+        top_p: Option<f64> = None, with_top_p;
+    }
 }
 
 impl Sampling {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::bias::{Biases, HeadBias};
+use super::bias::{HeadBias, step_sums};
 use super::dropped_tail::{Pairs, add_scaled};
 use super::forward::{gathered, pack_queries, with_gathered};
 use super::horizon::Bounds;
@@ -14,7 +14,7 @@ use super::tile::{
     KEYS, QUERIES, Strided, all_finite, block, pack, padded, product, product_of_seen, transpose,
 };
 use super::views::RowsOut;
-use super::{Bias, Inputs, Rows, Rule, Saved, Shape};
+use super::{Inputs, Rows, Rule, Saved, Shape};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
@@ -27,8 +27,8 @@ pub struct Gradients {
     pub k: Vec<f32>,
     /// Of the values, `[batch, keys, heads, dim]`.
     pub v: Vec<f32>,
-    /// TRA: of the gate before log-sigmoid, `[batch, queries, heads]`. Dense with
-    /// [`Bias::Steps`]: of the steps, `[batch, keys, heads]`. Else empty.
+    /// [`Rule::Tra`]: of the gate before log-sigmoid, `[batch, queries, heads]`. [`Rule::Steps`]: of
+    /// the steps, `[batch, keys, heads]`. Else empty.
     pub rule: Vec<f32>,
 }
 
@@ -45,22 +45,19 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
     grad.check("gradients", shape.query_rows(), shape.dim);
     assert_eq!(out.len(), shape.all_queries() * shape.dim, "the output has another size");
     let (queries, keys) = (shape.all_queries(), shape.batch * shape.heads * shape.keys);
-    let tra = matches!(inputs.rule, Rule::Tra { .. });
-    let steps = matches!(inputs.rule, Rule::Dense(Bias::Steps(_)));
+    let (tra, steps) = (inputs.rule.is_tra(), matches!(inputs.rule, Rule::Steps(_)));
+    let own = if tra {
+        queries
+    } else if steps {
+        keys
+    } else {
+        0
+    };
     let mut gradients = Gradients {
         q: vec![0.0; queries * shape.dim],
         k: vec![0.0; keys * shape.dim],
         v: vec![0.0; keys * shape.dim],
-        rule: vec![
-            0.0;
-            if tra {
-                queries
-            } else if steps {
-                keys
-            } else {
-                0
-            }
-        ],
+        rule: vec![0.0; own],
     };
     if shape.all_queries() * shape.dim == 0 {
         return gradients;
@@ -73,10 +70,10 @@ pub fn backward(inputs: &Inputs<'_>, saved: &Saved, out: &[f32], grad: Rows<'_>)
     let dv = RowsOut::new(v, shape.key_rows(), shape.dim);
     let rule_rows = if tra { shape.query_rows() } else { shape.key_rows() };
     let drule = RowsOut::new(rule, rule_rows, usize::from(tra || steps));
-    let biases = Biases::new(inputs);
+    let sums = step_sums(inputs);
     let pass = Pass {
         inputs,
-        biases: &biases,
+        sums: &sums,
         finite_keys: finite_keys(inputs),
         saved,
         out: Rows::by_token(out, shape.query_rows(), shape.dim),
@@ -150,7 +147,7 @@ fn finite_keys(inputs: &Inputs<'_>) -> Vec<bool> {
 
 struct Pass<'a> {
     inputs: &'a Inputs<'a>,
-    biases: &'a Biases<'a>,
+    sums: &'a [(Vec<f64>, bool)],
     finite_keys: Vec<bool>,
     saved: &'a Saved,
     out: Rows<'a>,
@@ -183,7 +180,7 @@ impl Pass<'_> {
         with_scratch(sizes, |[q, qt, g, gt, dq, weights, ds, keys, values]| {
             let norms = pack_queries(inputs, at, from, q);
             transpose(q, dim, qt);
-            let bias = self.biases.head(shape.heads, at);
+            let bias = HeadBias::new(inputs, self.sums, at);
             let lanes = Lanes::new(inputs, at, from, &norms, Bounds::default(), bias);
             let n = lanes.queries;
             pack((from..from + n).map(|i| self.grad.row(at, i)), dim, g);
@@ -332,7 +329,7 @@ unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>) {
     unsafe {
         match tile.inputs.rule {
             Rule::Tra { leak, .. } => tile.run::<S, true>(HeadBias::None, leak),
-            Rule::Dense(_) => tile.run::<S, false>(bias, 0.0),
+            _ => tile.run::<S, false>(bias, 0.0),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::bias::{Biases, HeadBias};
+use super::bias::{HeadBias, step_sums};
 use super::decode::decode_head;
 use super::dropped_tail::{Pairs, add_scaled};
 use super::horizon::{Bounds, Horizon, SHARE};
@@ -51,11 +51,11 @@ pub fn forward(inputs: &Inputs<'_>, out: &mut [f32]) -> Saved {
         let tiles = shape.queries.div_ceil(QUERIES);
         let (k, v) = gathered(inputs);
         let inputs = &with_gathered(inputs, &k, &v);
-        let biases = Biases::new(inputs);
+        let sums = step_sums(inputs);
         (0..heads * tiles).into_par_iter().for_each(|job| {
             let (head, tile) = (job / tiles, job % tiles);
             let at = [head / shape.heads, head % shape.heads];
-            let bias = biases.head(shape.heads, at);
+            let bias = HeadBias::new(inputs, &sums, at);
             // SAFETY: each tile is written by one job.
             unsafe { forward_tile(inputs, at, tile * QUERIES, bounds[head], bias, out, saving) };
         });
@@ -217,7 +217,7 @@ unsafe fn run_generic<S: Simd>(tile: &mut Tile<'_, '_>, bias: HeadBias<'_>) {
         match (inputs.rule, bounded) {
             (Rule::Tra { .. }, true) => tile.run::<S, true, true>(HeadBias::None),
             (Rule::Tra { .. }, false) => tile.run::<S, true, false>(HeadBias::None),
-            (Rule::Dense(_), _) => tile.run::<S, false, false>(bias),
+            _ => tile.run::<S, false, false>(bias),
         }
     }
 }

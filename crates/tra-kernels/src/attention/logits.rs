@@ -69,7 +69,7 @@ impl Lanes {
                 Rule::Tra { gate, .. } => {
                     (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);
                 }
-                Rule::Dense(_) => (lanes.d[i], lanes.d_low[i]) = bias.of(first + i, first),
+                _ => (lanes.d[i], lanes.d_low[i]) = bias.of(first + i, first),
             }
             if let Some(dropout) = inputs.dropout {
                 let row = shape.query_index(at, from + i);

@@ -13,7 +13,7 @@
 //! | `decode.rs` | a few queries against many keys, as in generation |
 //! | `logits.rs` | from scores to logits: threshold, count, gate, bias, dropout |
 //! | `horizon.rs` | when the keys not yet read no longer matter, and the proof |
-//! | `far.rs` | what logit dropout leaves to do behind the horizon |
+//! | `dropped_tail.rs` | what logit dropout leaves to do behind the horizon |
 //! | `bias.rs` | what dense attention adds to a score, made ready for the kernels |
 //! | `naive.rs` | dense attention in plain f64, as `tra::naive` is for TRA: the yardstick |
 //! | `tile.rs`, `views.rs` | products in the cache; views of the inputs |
@@ -98,32 +98,55 @@ impl Shape {
     }
 }
 
-/// Which keys take part, and what is added to their scores.
-#[derive(Clone, Copy, Debug)]
-pub enum Rule<'a> {
+/// The mechanism as kernels know it: which keys take part, and what is added to their scores.
+///
+/// `X` holds the mechanism's own numbers, if it has any: [`Rows`] in a kernel, a tensor on the way
+/// to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule<X> {
     /// Threshold Relative Attention.
     Tra {
-        /// Forget gate of each query before log-sigmoid: rows of one number.
-        gate: Rows<'a>,
-        /// Of a query that keeps no key, how much of the gradient it would have, had it stayed, the score
-        /// of each has: 0 as published. The output does not depend on it.
+        /// Forget gate of each query before log-sigmoid: `[batch, heads, queries]` rows of one number.
+        gate: X,
+        /// Gradient leak for queries that keep no key, `0..=1`. The output does not depend on it.
         leak: f32,
     },
-    /// All keys take part.
-    Dense(Bias<'a>),
+    /// All keys take part, with their scores as they are: NoPE, and RoPE, whose queries and keys
+    /// come rotated.
+    Dense,
+    /// Dense attention with the bias `-slope (i - j)`: ALiBi. `[1, heads, 1]` rows of one number.
+    Slope(X),
+    /// Dense attention with a bias that is the sum of `x_t` over the positions `t` behind key `j`,
+    /// up to that of query `i`: FoX, whose steps are the logarithms of its gates. `[batch, heads, 1]`
+    /// rows of `keys` numbers. The sums are taken in f64, so that logits are exact at every length.
+    Steps(X),
 }
 
-/// What dense attention adds to a score.
-#[derive(Clone, Copy, Debug)]
-pub enum Bias<'a> {
-    /// Nothing: NoPE, and RoPE, whose queries and keys come rotated.
-    None,
-    /// `-slope (i - j)`, one slope a head: ALiBi.
-    Slope(&'a [f32]),
-    /// The sum of `x_t` over the positions `t` behind key `j`, up to that of query `i`: FoX, whose steps
-    /// are the logarithms of its gates. One row of `keys` numbers a head. The sums are taken in f64,
-    /// so that logits are exact however long the sequence.
-    Steps(Rows<'a>),
+impl<X> Rule<X> {
+    /// Returns whether keys leave by the threshold.
+    pub fn is_tra(&self) -> bool {
+        matches!(self, Self::Tra { .. })
+    }
+
+    /// Returns the same rule with its numbers held in another way.
+    pub fn map<Y>(self, f: impl FnOnce(X) -> Y) -> Rule<Y> {
+        match self {
+            Self::Tra { gate, leak } => Rule::Tra { gate: f(gate), leak },
+            Self::Dense => Rule::Dense,
+            Self::Slope(slopes) => Rule::Slope(f(slopes)),
+            Self::Steps(steps) => Rule::Steps(f(steps)),
+        }
+    }
+
+    /// Returns the same rule with its numbers borrowed.
+    pub fn as_ref(&self) -> Rule<&X> {
+        match self {
+            Self::Tra { gate, leak } => Rule::Tra { gate, leak: *leak },
+            Self::Dense => Rule::Dense,
+            Self::Slope(slopes) => Rule::Slope(slopes),
+            Self::Steps(steps) => Rule::Steps(steps),
+        }
+    }
 }
 
 /// What goes in.
@@ -137,8 +160,8 @@ pub struct Inputs<'a> {
     pub k: Rows<'a>,
     /// Values.
     pub v: Rows<'a>,
-    /// Which keys take part.
-    pub rule: Rule<'a>,
+    /// The mechanism.
+    pub rule: Rule<Rows<'a>>,
     /// Dropout on the logits.
     pub dropout: Option<Dropout>,
     /// Whether to stop at the horizon.
@@ -167,11 +190,9 @@ impl Inputs<'_> {
         self.v.check("values", shape.key_rows(), dim);
         match self.rule {
             Rule::Tra { gate, .. } => gate.check("gates", shape.query_rows(), 1),
-            Rule::Dense(Bias::Steps(steps)) => steps.check("steps", [batch, heads, 1], keys),
-            Rule::Dense(Bias::Slope(slopes)) => {
-                assert_eq!(slopes.len(), heads, "there must be one slope a head");
-            }
-            Rule::Dense(Bias::None) => {}
+            Rule::Slope(slopes) => slopes.check("slopes", [1, heads, 1], 1),
+            Rule::Steps(steps) => steps.check("steps", [batch, heads, 1], keys),
+            Rule::Dense => {}
         }
         if let Some(bounds) = self.bounds {
             assert_eq!(bounds.len(), batch * heads, "there must be bounds of each head");

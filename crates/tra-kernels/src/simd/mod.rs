@@ -2,8 +2,8 @@
 //!
 //! Kernels are written once, generic over `Simd`, and compiled for each instruction set by the
 //! `kernel!` macro, which also picks the version at run time. The choice can be
-//! forced: by the argument of type [`Isa`] that kernels take, or, for those who pass
-//! [`Isa::best`], by the environment variable `TRA_ISA`.
+//! forced by the argument of type [`Isa`] that kernels take, or, where that is [`Isa::best`], by
+//! [`Isa::choose`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,8 +13,8 @@ mod avx512;
 mod neon;
 mod portable;
 
-use std::ffi::OsString;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ impl Isa {
     /// Every one, the fastest first.
     pub const ALL: [Isa; 4] = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Portable];
 
-    /// Its name in `TRA_ISA`.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Avx512 => "avx512",
@@ -78,45 +78,57 @@ impl Isa {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// The fastest this machine has, or what `TRA_ISA` says.
-    ///
-    /// # Panics
-    /// When `TRA_ISA` names one that does not exist or that this machine lacks.
+    /// Returns the fastest that this machine has, or what the program [chose](Self::choose).
     pub fn best() -> Isa {
-        static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| match Self::from_environment() {
-            Ok(isa) => isa,
-            Err(error) => panic!("{error}"),
-        })
+        *CHOSEN.get_or_init(|| Self::available().next().unwrap_or(Isa::Portable))
     }
 
-    /// What [`best`](Self::best) gives, or one line that says what is wrong with `TRA_ISA`. A program asks
-    /// before anything else, so that its user reads that line instead of a panic.
-    pub fn from_environment() -> Result<Isa, IsaError> {
-        Self::asked(std::env::var_os("TRA_ISA"))
-    }
-
-    /// The fastest, if nobody asks for one.
-    fn asked(name: Option<OsString>) -> Result<Isa, IsaError> {
-        let Some(name) = name else {
-            return Ok(Self::available().next().unwrap_or(Isa::Portable));
-        };
-        let found = Self::available().find(|isa| *isa.name() == *name);
-        found.ok_or_else(|| IsaError { asked: name.display().to_string() })
+    /// Makes [`best`](Self::best) return this one. A program calls it at its start, if its user asks
+    /// for an instruction set; later, when kernels have run, it is too late.
+    pub fn choose(self) -> Result<(), IsaError> {
+        if !self.is_available() {
+            return Err(IsaError::Unavailable(self.name().into()));
+        }
+        match *CHOSEN.get_or_init(|| self) {
+            before if before == self => Ok(()),
+            before => Err(IsaError::InUse(before)),
+        }
     }
 }
 
-/// `TRA_ISA` names an instruction set that does not exist or that this machine lacks.
+/// The one value of this workspace that belongs to the whole process. It describes the machine, as the
+/// number of its cores does, and kernels are reached through Burn's operators, which could not pass
+/// it on. A kernel that is called directly takes an [`Isa`] instead.
+static CHOSEN: OnceLock<Isa> = OnceLock::new();
+
+impl FromStr for Isa {
+    type Err = IsaError;
+
+    fn from_str(name: &str) -> Result<Self, IsaError> {
+        let found = Self::available().find(|isa| isa.name() == name);
+        found.ok_or_else(|| IsaError::Unavailable(name.into()))
+    }
+}
+
+/// An instruction set that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IsaError {
-    /// What it says.
-    pub asked: String,
+#[non_exhaustive]
+pub enum IsaError {
+    /// It does not exist, or this machine lacks it.
+    Unavailable(String),
+    /// Kernels use another one already.
+    InUse(Isa),
 }
 
 impl fmt::Display for IsaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Isa::available().map(Isa::name).collect();
-        write!(f, "TRA_ISA is {:?}; this machine has {}", self.asked, names.join(", "))
+        match self {
+            Self::Unavailable(name) => {
+                let names: Vec<_> = Isa::available().map(Isa::name).collect();
+                write!(f, "no instruction set {name:?}; this machine has {}", names.join(", "))
+            }
+            Self::InUse(isa) => write!(f, "kernels use {isa} already"),
+        }
     }
 }
 
@@ -262,14 +274,21 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_an_error_that_names_those_there_are() {
-        assert_eq!(Isa::asked(None), Ok(Isa::available().next().unwrap()));
-        assert_eq!(Isa::asked(Some("portable".into())), Ok(Isa::Portable));
+        assert_eq!("portable".parse(), Ok(Isa::Portable));
         for wrong in ["foo", "", "AVX2", "two\nlines"] {
-            let error = Isa::asked(Some(wrong.into())).unwrap_err();
-            let line = error.to_string();
-            assert!(line.starts_with(&format!("TRA_ISA is {wrong:?}; ")), "{line}");
+            let line = wrong.parse::<Isa>().unwrap_err().to_string();
+            assert!(line.starts_with(&format!("no instruction set {wrong:?}; ")), "{line}");
             assert!(line.contains("portable") && !line.contains('\n'), "{line}");
         }
+    }
+
+    #[test]
+    fn kernels_keep_what_they_began_with() {
+        let best = Isa::best();
+        assert_eq!(best.choose(), Ok(()));
+        let other = Isa::ALL.into_iter().find(|isa| *isa != best).unwrap();
+        assert!(other.choose().is_err());
+        assert_eq!(Isa::best(), best);
     }
 
     #[inline(always)]

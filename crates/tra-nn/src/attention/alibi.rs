@@ -2,21 +2,21 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
-use crate::fused::{self, DenseBias};
+use crate::fused::{self, Rule};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`Alibi`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AlibiConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-    /// Whether to stop reading where nothing can change any more.
-    pub horizon: Horizon,
+settings! {
+    /// Settings of [`Alibi`].
+    pub struct AlibiConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+        /// Whether to stop reading keys where no older key can change the result.
+        horizon: Horizon = Horizon::Rounding, with_horizon;
+    }
 }
 
 impl AttentionConfig for AlibiConfig {
@@ -45,16 +45,16 @@ pub struct Alibi {
 impl Attention for Alibi {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
         let (k, v) = context.extend(heads.k, heads.v);
+        let ([_, count, ..], device, dtype) = (heads.q.dims(), heads.q.device(), heads.q.dtype());
+        let slopes = TensorData::new(slopes(count), [1, count, 1]);
+        let slopes = Tensor::<3>::from_data(slopes, (&device, dtype));
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            let slopes = slopes(heads.q.dims()[1]).into_iter().map(|m| m as f32).collect();
-            return fused::dense([heads.q, k, v], DenseBias::Slope(slopes), kernel);
+            return fused::attend([heads.q, k, v], Rule::Slope(slopes), kernel);
         }
         let scores = scores(heads.q, k);
-        let [_, heads, queries, keys] = scores.dims();
-        let (device, dtype) = (scores.device(), scores.dtype());
-        let slopes = TensorData::new(slopes(heads), [1, heads, 1, 1]);
-        let slopes = Tensor::<4>::from_data(slopes, (&device, dtype));
+        let [_, _, queries, keys] = scores.dims();
         let visible = context.visible(&scores);
+        let slopes = slopes.unsqueeze_dim::<4>(3);
         context.attend(scores - slopes * distance(queries, keys, &device, dtype), visible, v)
     }
 }

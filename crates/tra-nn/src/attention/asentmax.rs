@@ -4,19 +4,19 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::softplus;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
 use crate::dropout::DropoutPlacement;
 use crate::init::WeightInit;
 use crate::ops::{distance, masked_entmax, scores};
+use crate::settings::settings;
 
-/// Settings of [`Asentmax`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AsentmaxConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`Asentmax`].
+    pub struct AsentmaxConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for AsentmaxConfig {

@@ -5,7 +5,7 @@ use burn::tensor::{Bool, Tensor};
 use super::Horizon;
 use crate::cache::LayerCache;
 use crate::dropout::{AttentionDropout, DropoutPlacement};
-use crate::fused::{self, DenseBias, Kernel};
+use crate::fused::{self, Kernel, Rule};
 use crate::ops::{causal, masked_softmax, scores, weighted_sum};
 use crate::pass::LayerProbe;
 
@@ -16,6 +16,8 @@ use crate::pass::LayerProbe;
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) cache: Option<&'a mut LayerCache>,
+    /// Whether this is a pass of training, in which dropout and what else belongs to training is on.
+    pub(crate) training: bool,
     pub(crate) dropout: Option<AttentionDropout>,
     pub(crate) probe: Option<&'a mut LayerProbe>,
 }
@@ -111,7 +113,7 @@ impl Context<'_> {
     /// Plain softmax attention of `q` to all visible keys: by the kernel, where there is one.
     pub(super) fn dense(self, [q, k, v]: [Tensor<4>; 3]) -> Tensor<4> {
         if let Some(kernel) = self.kernel(&q, Horizon::Exact) {
-            return fused::dense([q, k, v], DenseBias::None, kernel);
+            return fused::attend([q, k, v], Rule::Dense, kernel);
         }
         let scores = scores(q, k);
         let visible = self.visible(&scores);

@@ -4,21 +4,21 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Bool, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
-use crate::fused::{self, DenseBias};
+use crate::fused::{self, Rule};
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`Fox`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FoxConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-    /// Whether to stop reading where nothing can change any more.
-    pub horizon: Horizon,
+settings! {
+    /// Settings of [`Fox`].
+    pub struct FoxConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+        /// Whether to stop reading keys where no older key can change the result.
+        horizon: Horizon = Horizon::Rounding, with_horizon;
+    }
 }
 
 impl AttentionConfig for FoxConfig {
@@ -54,7 +54,7 @@ impl Attention for Fox {
         let log_f = context.extend_state(log_sigmoid(gate(&self.fgate_proj, heads.hidden)));
         let (k, v) = context.extend(heads.k, heads.v);
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            return fused::dense([heads.q, k, v], DenseBias::Steps(Box::new(log_f)), kernel);
+            return fused::attend([heads.q, k, v], Rule::Steps(log_f), kernel);
         }
         let scores = scores(heads.q, k);
         let visible = context.visible(&scores);

@@ -4,34 +4,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::fused;
 use crate::init::WeightInit;
+use crate::settings::settings;
 
-/// Settings of [`Rope`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RopeConfig {
-    /// Base of the wavelengths. The TRA paper's setting is 500,000.
-    pub theta: f64,
-    /// Normalise queries and keys as TRA does, before the rotation.
-    pub qk_norm: bool,
-}
-
-impl Default for RopeConfig {
-    fn default() -> Self {
-        Self { theta: 500_000.0, qk_norm: false }
+settings! {
+    /// Settings of [`Rope`].
+    pub struct RopeConfig {
+        /// Base of the wavelengths. The TRA paper's setting is 500,000.
+        theta: f64 = 500_000.0, with_theta;
+        /// Whether to normalise queries and keys as TRA does, before the rotation.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
 impl AttentionConfig for RopeConfig {
     type Attention = Rope;
 
-    fn init(&self, _: HeadSizes, _: &WeightInit) -> Rope {
-        Rope::new(self.theta)
+    fn init(&self, _: HeadSizes, init: &WeightInit) -> Rope {
+        Rope::new(self.theta, init)
     }
 
     fn qk_norm(&self) -> bool {
@@ -63,7 +57,17 @@ pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), Con
 #[derive(Module, Debug)]
 pub struct Rope {
     theta: f64,
+    #[module(skip)]
+    tables: RotationTables,
 }
+
+/// The last few tables of cosines and sines, each for a theta, a first position, a length and a
+/// width. Every layer of a pass needs the same one, so all layers of a model share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RotationTables(Arc<Mutex<Vec<(TableKey, RotationTable)>>>);
+
+type TableKey = (u64, usize, usize, usize);
+type RotationTable = Arc<[Vec<f32>; 2]>;
 
 impl Attention for Rope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
@@ -74,8 +78,8 @@ impl Attention for Rope {
 }
 
 impl Rope {
-    pub(super) fn new(theta: f64) -> Self {
-        Self { theta }
+    pub(super) fn new(theta: f64, init: &WeightInit) -> Self {
+        Self { theta, tables: init.rotation_tables() }
     }
 
     /// Queries and keys turned by their positions, of which `past` is the first.
@@ -88,15 +92,11 @@ impl Rope {
         both.map(|x| rotate(x, &rotation))
     }
 
-    /// The same numbers for the fused rotation, `[length, head_dim / 2]` each. The last few tables
-    /// are remembered: every layer of every step needs the same one.
-    fn angles(&self, past: usize, like: &Tensor<4>) -> Arc<[Vec<f32>; 2]> {
-        type Key = (u64, usize, usize, usize);
-        type Table = Arc<[Vec<f32>; 2]>;
-        static TABLES: Mutex<Vec<(Key, Table)>> = Mutex::new(Vec::new());
+    /// Returns the same numbers for the fused rotation, `[length, head_dim / 2]` each.
+    fn angles(&self, past: usize, like: &Tensor<4>) -> RotationTable {
         let [_, _, length, head_dim] = like.dims();
         let key = (self.theta.to_bits(), past, length, head_dim);
-        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, table)) = tables.iter().find(|(known, _)| *known == key) {
             return table.clone();
         }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn scores_depend_on_the_difference_of_positions_alone() {
         let device = Device::flex();
-        let rope = Rope { theta: 500_000.0 };
+        let rope = Rope::new(500_000.0, &WeightInit::seeded(0, &device));
         for head_dim in [1, 2, 5, 8] {
             let shape = [1, 2, 6, head_dim];
             let q = Tensor::<4>::random(shape, Distribution::Default, &device);

@@ -3,18 +3,18 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`Selective`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SelectiveConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`Selective`].
+    pub struct SelectiveConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for SelectiveConfig {

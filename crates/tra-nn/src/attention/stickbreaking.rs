@@ -3,19 +3,19 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::dropout::DropoutPlacement;
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`StickBreaking`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StickBreakingConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`StickBreaking`].
+    pub struct StickBreakingConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for StickBreakingConfig {

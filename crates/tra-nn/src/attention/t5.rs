@@ -2,28 +2,22 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`T5`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct T5Config {
-    /// How many biases a head has.
-    pub buckets: usize,
-    /// From this distance on all keys have the last one.
-    pub max_distance: usize,
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-}
-
-impl Default for T5Config {
-    fn default() -> Self {
-        Self { buckets: 32, max_distance: 128, qk_norm: false }
+settings! {
+    /// Settings of [`T5`].
+    pub struct T5Config {
+        /// How many biases a head has.
+        buckets: usize = 32, with_buckets;
+        /// From this distance on all keys have the last one.
+        max_distance: usize = 128, with_max_distance;
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 

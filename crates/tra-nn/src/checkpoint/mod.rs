@@ -14,10 +14,9 @@ use burn::tensor::{Device, Gradients};
 
 pub use file::{HostTensor, TensorFile, Values};
 
-use crate::attention::AnyAttentionConfig;
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::error::{CheckpointError, Error, Mismatch};
+use crate::error::{CheckpointError, ConfigError, Error, Mismatch};
 
 /// The key of the metadata under which the settings stand, as JSON.
 const CONFIG: &str = "config";
@@ -122,7 +121,7 @@ impl TensorFile {
     /// files note them, or, for TRA, as the shapes tell.
     pub fn config(&self) -> Result<DecoderConfig, Error> {
         let config = match self.metadata.get(CONFIG) {
-            Some(json) => serde_json::from_str(json).map_err(|e| e.to_string()),
+            Some(json) => DecoderConfig::from_json(json).map_err(|e| e.to_string()),
             None => return self.reference_config().map_err(|reason| reason.at(&self.path)),
         };
         let config = config.and_then(|config| self.plausible(config));
@@ -172,8 +171,8 @@ impl TensorFile {
             config.norm_eps = text.parse().map_err(|_| bad())?;
         }
         if let Some(name) = self.metadata.get("attention") {
-            config.attention = AnyAttentionConfig::by_name(name)
-                .map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
+            config.attention = (name.parse())
+                .map_err(|e: ConfigError| CheckpointError::BadConfig(e.to_string()))?;
         }
         self.plausible(config).map_err(CheckpointError::BadConfig)
     }
