@@ -117,8 +117,8 @@ fn today(path: &str) -> String {
     }
 }
 
-/// Moves the settings of an older file to where they stand today. One that is there too stays, where
-/// whoever reads the table finds it unknown. Only TRA has a leak.
+/// Moves the settings of an older file to where they stand today. A setting that is there too stays,
+/// and is then an unknown field. Only TRA has a leak.
 pub(crate) fn regroup(table: &mut Table) {
     for (path, moved) in RESEARCH {
         let part = path.split('.').try_fold(&mut *table, |t, key| t.get_mut(key)?.as_table_mut());

@@ -17,7 +17,7 @@ use crate::norm::RmsNorm;
 use crate::ops::linear;
 use crate::pass::LayerPass;
 
-/// Attention, then the feed-forward part, each behind a norm and added to the stream.
+/// Attention, then the feed-forward part, each after a norm and added to the stream.
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before attention.
@@ -45,7 +45,7 @@ impl Block {
         })
     }
 
-    /// Shape `[batch, length, width]` in and out.
+    /// Runs the block. Shape `[batch, length, width]` in and out.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
         let stream = pass.training;
         let x = self.ln1.forward(x);

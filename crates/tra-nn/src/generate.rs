@@ -1,4 +1,4 @@
-//! Continuing a sequence, one token at a time.
+//! Continues a sequence, one token at a time.
 
 use burn::module::Module;
 use tra_random::Stream;
@@ -25,7 +25,7 @@ settings! {
 }
 
 impl Decoder {
-    /// Continues `prompt`, giving each token as soon as it is chosen.
+    /// Continues `prompt`, one token at a time, as an iterator.
     ///
     /// ```
     /// use burn::tensor::Device;
@@ -42,7 +42,7 @@ impl Decoder {
         if prompt.is_empty() {
             return Err(TokenError::EmptyPrompt.into());
         }
-        // The last token that is given need not be read.
+        // The last token need not be read.
         let read = prompt.len().saturating_add(options.max_tokens.saturating_sub(1));
         self.config().check_length(read)?;
         let decoder = self.valid();

@@ -1,8 +1,8 @@
-//! How weights begin: every parameter is drawn from a stream of its own, named after it.
+//! Initial weights: every parameter is drawn from its own stream, named after it.
 //!
-//! So a model depends on its seed alone, not on the order in which its layers were built, on the
-//! device, or on how many threads drew at once. Drawing waits until a parameter is first used:
-//! a model about to be loaded from a file costs nothing to make.
+//! So a model depends on its seed alone, not on the order in which its layers are built, the device
+//! or the number of threads. A parameter is drawn when it is first used: a model that is then loaded
+//! from a file costs nothing to make.
 
 use burn::module::{Param, ParamId};
 use burn::nn::{Embedding, Linear};
@@ -39,7 +39,7 @@ impl WeightInit {
         Self::seeded(seed, device)
     }
 
-    /// The same under a name: `layers`, `0`, `attn`, …
+    /// Returns the same for the part of a model with this name: `layers`, `0`, `attn`, …
     pub fn scope(&self, name: &str) -> Self {
         Self { stream: self.stream.fork_name(name), ..self.clone() }
     }

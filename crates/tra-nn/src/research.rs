@@ -51,8 +51,7 @@ pub(crate) fn regroup(config: &mut Map<String, Value>) {
     }
 }
 
-/// Moves settings into `research`. One that is there already stays outside too, where whoever reads
-/// the result finds it unknown.
+/// Moves settings into `research`. A setting that is there too stays, and is then an unknown field.
 fn into_group(settings: &mut Map<String, Value>, moved: &[&str]) {
     for key in moved {
         if settings.get("research").is_some_and(|group| group.get(key).is_some()) {

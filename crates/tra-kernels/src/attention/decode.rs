@@ -11,10 +11,10 @@ use super::{Inputs, Rows, Rule};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
-/// Keys looked at together.
+/// Keys per block.
 const BLOCK: usize = 32;
 
-/// All queries of one head.
+/// Attends from all queries of one head.
 ///
 /// # Safety
 /// Nobody else may write this head of `out` and `saved`; the instruction set must be there.
@@ -43,14 +43,14 @@ pub(super) unsafe fn decode_head(
     }
 }
 
-/// The bias of one query's keys, from its own position back.
+/// The bias of the keys of one query, from the newest to the oldest.
 struct RowBias<'a> {
     slope: f32,
     steps: Option<&'a [f32]>,
     position: usize,
     /// Whether it never grows with distance, so that far keys can be left out.
     falls: bool,
-    /// The sum of the steps behind the next key; in f64, as for tiles.
+    /// The sum of the steps after the next key; in f64, as for tiles.
     forgotten: f64,
 }
 
@@ -72,7 +72,7 @@ impl<'a> RowBias<'a> {
         Some(Self { slope, steps, position, falls, forgotten: 0.0 })
     }
 
-    /// That of key `j`, which comes next; older ones follow.
+    /// Returns the bias of key `j`, which is next; older keys follow.
     #[inline(always)]
     fn next(&mut self, j: usize) -> f32 {
         let bias = self.of(j);
@@ -82,7 +82,7 @@ impl<'a> RowBias<'a> {
         bias
     }
 
-    /// That of key `j`, when all newer ones have been taken.
+    /// Returns the bias of key `j`, if all newer keys have been read.
     #[inline(always)]
     fn of(&self, j: usize) -> f32 {
         match self.steps {
@@ -131,7 +131,7 @@ unsafe fn decode_generic<S: Simd>(
     let mut end = position + 1;
     while end > 0 {
         let start = end.saturating_sub(BLOCK);
-        // Unused places hold what no key can have, and weigh nothing.
+        // Unused places weigh nothing.
         let mut logits = [f32::NEG_INFINITY; BLOCK];
         for j in (start..end).rev() {
             // SAFETY: the caller's promise.
@@ -189,7 +189,7 @@ unsafe fn decode_generic<S: Simd>(
             None => (bound + d * (count as f32 + 1.0), series.min(unread)),
         };
         let above = highest - row.shift;
-        // Whatever is above 1 is not small, and neither is what no number bounds.
+        // Anything above 1 is not small, and neither is a bound that is NaN.
         let mut tail = if above <= 1.0 { above.exp() * times } else { f32::INFINITY };
         if bias.is_none() && inputs.horizon == Horizon::Rounding {
             tail *= count as f32 + times;

@@ -1,4 +1,4 @@
-//! One name for the vectors of every instruction set.
+//! One interface to the vectors of every instruction set.
 //!
 //! Kernels are written once, generic over `Simd`, and compiled for each instruction set by the
 //! `kernel!` macro, which also picks the version at run time. The choice can be
@@ -39,7 +39,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Every one, the fastest first.
+    /// All of them, the fastest first.
     pub const ALL: [Isa; 4] = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Portable];
 
     /// Returns its name.
@@ -52,7 +52,7 @@ impl Isa {
         }
     }
 
-    /// Whether this machine has it.
+    /// Returns whether this machine has it.
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -73,7 +73,7 @@ impl Isa {
         }
     }
 
-    /// Those this machine has, the fastest first.
+    /// Lists those that this machine has, the fastest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
@@ -143,8 +143,8 @@ impl fmt::Display for Isa {
 /// The operations kernels are made of.
 ///
 /// # Safety
-/// Every method may be called only where the CPU has the instruction set, which [`kernel!`] sees
-/// to, and pointers must be valid for `LANES` numbers. Nothing need be aligned.
+/// Every method may be called only if the CPU has the instruction set, which [`kernel!`] ensures, and
+/// pointers must be valid for `LANES` numbers. They need not be aligned.
 #[allow(clippy::missing_safety_doc)]
 pub(crate) trait Simd: Copy {
     /// `LANES` numbers.
@@ -154,7 +154,7 @@ pub(crate) trait Simd: Copy {
     /// `LANES` unsigned integers of 32 bits.
     type I: Copy;
     const LANES: usize;
-    /// Rows of the matrix-product tile: with two vectors a row its sums fill the registers.
+    /// Rows of the matrix-product tile: with two vectors per row its sums fill the registers.
     const ROWS: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
@@ -180,7 +180,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn and(a: Self::M, b: Self::M) -> Self::M;
     /// `a` where true, `b` elsewhere.
     unsafe fn select(m: Self::M, a: Self::V, b: Self::V) -> Self::V;
-    /// One bit a lane, the first lane lowest.
+    /// One bit per lane, the first lane lowest.
     unsafe fn bits(m: Self::M) -> u32;
     /// All lanes added up.
     unsafe fn sum(a: Self::V) -> f32;
@@ -193,14 +193,13 @@ pub(crate) trait Simd: Copy {
     /// Unsigned `a < b`.
     unsafe fn ilt(a: Self::I, b: Self::I) -> Self::M;
 
-    /// `e^x` within two units in the last place; 0 below -80, close to where `e^x` leaves the normal
-    /// numbers and every product with it would take a hundred times as long. `x` must not be above
-    /// 88.
+    /// Returns `e^x` within two units in the last place, and 0 below -80: there products with `e^x` come
+    /// close to denormal numbers, which take a hundred times as long. `x` must not be above 88.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
         unsafe {
             let smallest = Self::splat(-80.0);
-            // In this order a NaN stays one, here and in the maximum.
+            // In this order a NaN stays NaN, here and in the maximum.
             let vanishes = Self::gt(smallest, x);
             let x = Self::max(smallest, x);
             // x = n ln 2 + r, |r| <= ln(2)/2; ln 2 in two parts, of which the first has so few

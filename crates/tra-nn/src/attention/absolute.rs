@@ -1,4 +1,4 @@
-//! Absolute positions: dense attention, with position known from the embedding alone.
+//! Absolute positions: dense attention, with positions only in the embedding.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -24,7 +24,7 @@ settings! {
 settings! {
     /// Settings of [`Learned`].
     pub struct LearnedConfig {
-        /// How many positions there are; no sequence can have more tokens.
+        /// Number of positions; no sequence can have more tokens.
         count: usize = 512, with_count;
         /// Whether to normalise queries and keys as TRA does.
         qk_norm: bool = false, with_qk_norm;

@@ -35,7 +35,7 @@ impl AttentionConfig for AlibiConfig {
     }
 }
 
-/// `softmax(q . k / sqrt(e) - m (i - j))` with a slope `m` fixed for each head.
+/// `softmax(q . k / sqrt(e) - m (i - j))` with a fixed slope `m` per head.
 #[derive(Module, Debug)]
 pub struct Alibi {
     #[module(skip)]
@@ -59,7 +59,7 @@ impl Attention for Alibi {
     }
 }
 
-/// `2^(-8h/H)` for heads `h` of `1..=H`. Where `H` is no power of 2: the slopes of the lower power
+/// `2^(-8h/H)` for heads `h` of `1..=H`. If `H` is not a power of 2: the slopes of the lower power
 /// `P`, then every other slope of `2P`.
 fn slopes(heads: usize) -> Vec<f64> {
     let of = |n: usize| (1..=n).map(move |h| (-8.0 * h as f64 / n as f64).exp2());

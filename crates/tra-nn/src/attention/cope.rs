@@ -13,7 +13,7 @@ use crate::settings::settings;
 settings! {
     /// Settings of [`Cope`].
     pub struct CopeConfig {
-        /// Number of positions in the table; a key further away gets the last one.
+        /// Number of positions in the table; keys further away have the last one.
         npos: usize = 64, with_npos;
         /// Whether to normalise queries and keys as TRA does.
         qk_norm: bool = false, with_qk_norm;

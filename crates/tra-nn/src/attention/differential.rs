@@ -10,7 +10,7 @@ use crate::init::WeightInit;
 use crate::norm::RmsNorm;
 use crate::settings::settings;
 
-/// Inside the root of the norm of every pair.
+/// Epsilon of the norm of each pair.
 const NORM_EPS: f64 = 1e-5;
 
 settings! {
@@ -56,7 +56,8 @@ impl AttentionConfig for DifferentialConfig {
         if sizes.heads.is_multiple_of(2) {
             return Ok(());
         }
-        let reason = format!("its heads work in pairs, and {} is odd", sizes.heads);
+        let reason =
+            format!("heads work in pairs, so their number must be even, not {}", sizes.heads);
         Err(ConfigError::Mechanism { mechanism: "differential", reason })
     }
 }
@@ -95,8 +96,8 @@ impl Attention for Differential {
         let [batch, count, length, dim] = heads.q.dims();
         let pairs = count / 2;
         let [q, k] = self.rope.turn([heads.q, heads.k], context.past());
-        // A value as wide as two heads: attention goes to one half of it and then to the other, so
-        // that every softmax occurs twice, `[pair, softmax, half]`.
+        // A value is as wide as two heads. Attention goes to each half of it, so that every softmax
+        // occurs twice, `[pair, softmax, half]`.
         let twice = |x: Tensor<4>| {
             x.reshape([batch, pairs, 2, 1, length, dim])
                 .expand([batch, pairs, 2, 2, length, dim])

@@ -39,7 +39,7 @@ impl AttentionConfig for FoxConfig {
     }
 }
 
-/// Every position forgets all before it by a factor `f = sigmoid(w . x + b)` of its own:
+/// Every position forgets all earlier ones by its own factor `f = sigmoid(w . x + b)`:
 /// `softmax(q . k / sqrt(e) + sum of log f after the key)`.
 #[derive(Module, Debug)]
 pub struct Fox {
@@ -63,11 +63,11 @@ impl Attention for Fox {
     }
 }
 
-/// The sum of `log f` over the positions behind each key, up to the query.
+/// Returns the sum of `log f` over the positions after each key, up to the query.
 ///
-/// Each query has a sum of its own, taken from it back, so that it is small, and exact to rounding, where
-/// weights are large. One sum for all, of which queries take differences, would grow with the length:
-/// an f32 is then off by 0.004 at 64k. And no query sees the gates behind it, should they be no numbers.
+/// Each query has its own sum, which begins at the query. It is small, and exact to rounding, where
+/// weights are large. Differences of one running sum would grow with the length: in f32 they are off
+/// by 0.004 at 64k. This also keeps a NaN in a later gate from an earlier query.
 fn forgotten(log_f: Tensor<3>, visible: &Tensor<4, Bool>) -> Tensor<4> {
     let [batch, heads, queries, keys] = visible.dims();
     let steps = log_f.unsqueeze_dim::<4>(2).expand([batch, heads, queries, keys]);

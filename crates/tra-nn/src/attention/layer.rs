@@ -1,4 +1,4 @@
-//! Projections around a mechanism: the layer a model uses.
+//! The layer that a model uses: projections around a mechanism.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -12,7 +12,7 @@ use crate::init::WeightInit;
 use crate::ops::{linear, rms_normalise};
 use crate::pass::LayerPass;
 
-/// Inside the root of the query/key norm.
+/// Epsilon of the norm of queries and keys.
 pub(crate) const QK_NORM_EPS: f64 = 1e-6;
 
 /// Settings of an [`AttentionLayer`].
@@ -162,7 +162,7 @@ impl<A: Attention> AttentionLayer<A> {
     /// Shape `[batch, length, width]` in and out.
     ///
     /// # Panics
-    /// When `x` has another width than the layer.
+    /// If `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let split = |projection: &Linear, norm: bool| {

@@ -41,7 +41,7 @@ impl AttentionConfig for RopeConfig {
     }
 }
 
-/// Says what is wrong with the base of the wavelengths, if anything is.
+/// Refuses a base of wavelengths that is not positive and finite.
 pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), ConfigError> {
     if theta > 0.0 && theta.is_finite() {
         return Ok(());
@@ -52,8 +52,8 @@ pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), Con
 
 /// Rotates queries and keys by their position, then `softmax(q . k / sqrt(e))`.
 ///
-/// Dimension `t` is paired with `t + e/2`, as in Llama and GPT-NeoX. With an odd head dimension
-/// the last one stays as it is.
+/// Dimension `t` is paired with `t + e/2`, as in Llama and GPT-NeoX. If the
+/// head dimension is odd, the last one stays as it is.
 #[derive(Module, Debug)]
 pub struct Rope {
     theta: f64,
@@ -82,7 +82,7 @@ impl Rope {
         Self { theta, tables: init.rotation_tables() }
     }
 
-    /// Queries and keys turned by their positions, of which `past` is the first.
+    /// Turns queries and keys by their positions, the first of which is `past`.
     pub(super) fn turn(&self, both: [Tensor<4>; 2], past: usize) -> [Tensor<4>; 2] {
         if fused::usable(&both[0]) {
             let angles = self.angles(past, &both[0]);
@@ -111,12 +111,12 @@ impl Rope {
         table
     }
 
-    /// By how much a pair of dimensions is turned from one position to the next.
+    /// Returns the angle of a pair of dimensions from one position to the next.
     fn speed(&self, pair: usize, head_dim: usize) -> f64 {
         self.theta.powf(-2.0 * pair as f64 / head_dim as f64)
     }
 
-    /// Cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
+    /// Returns cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
     ///
     /// Angles are reduced in f64: at position 65,536 an f32 angle is off by up to 0.004.
     fn rotation(&self, past: usize, like: &Tensor<4>) -> [Tensor<4>; 2] {

@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::settings::settings;
 
-/// What the scale of every head begins at.
+/// Initial scale of every head.
 const START: f64 = 0.43;
 
 settings! {
@@ -43,11 +43,11 @@ impl AttentionConfig for SsmaxConfig {
 }
 
 /// `softmax(s ln(n) q . k / sqrt(e))` with rotated queries and keys, where `n` is the number of keys
-/// that a query sees: so that a softmax over more keys is no flatter.
+/// that a query sees. So a softmax over more keys does not get flatter.
 #[derive(Module, Debug)]
 pub struct Ssmax {
     rope: Rope,
-    /// `s`, one a head.
+    /// `s`, one per head.
     pub scale: Param<Tensor<1>>,
 }
 

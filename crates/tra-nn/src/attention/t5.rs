@@ -12,9 +12,9 @@ use crate::settings::settings;
 settings! {
     /// Settings of [`T5`].
     pub struct T5Config {
-        /// How many biases a head has.
+        /// Number of biases per head.
         buckets: usize = 32, with_buckets;
-        /// From this distance on all keys have the last one.
+        /// Distance from which all keys have the last bias.
         max_distance: usize = 128, with_max_distance;
         /// Whether to normalise queries and keys as TRA does.
         qk_norm: bool = false, with_qk_norm;
@@ -39,16 +39,16 @@ impl AttentionConfig for T5Config {
             return Ok(());
         }
         let reason = format!(
-            "it needs 2 buckets at least, and a max_distance above half of them, not {buckets} \
+            "buckets must be at least 2 and max_distance above half of them, not {buckets} \
              and {max_distance}"
         );
         Err(ConfigError::Mechanism { mechanism: "t5", reason })
     }
 }
 
-/// `softmax(q . k / sqrt(e) + b[bucket of the distance])`: each distance below half the buckets has a
-/// bias of its own, further ones share them in steps that grow, and all from `max_distance` on have
-/// the last. Every layer has a table of its own, which begins at zero.
+/// `softmax(q . k / sqrt(e) + b[bucket of the distance])`: each distance below half the buckets has
+/// its own bias, longer ones share biases in growing steps, and all from `max_distance` on have the
+/// last one. Every layer has its own table, which begins at zero.
 #[derive(Module, Debug)]
 pub struct T5 {
     /// The biases, `[buckets, heads]`.
@@ -57,7 +57,7 @@ pub struct T5 {
 }
 
 impl T5 {
-    /// Which bias a key at a distance has.
+    /// Returns the index of the bias for a distance.
     fn bucket(&self, distance: usize) -> usize {
         let [buckets, _] = self.relative_bias.dims();
         let exact = buckets / 2;

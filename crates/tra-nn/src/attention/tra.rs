@@ -80,14 +80,14 @@ impl Attention for Tra {
     }
 }
 
-/// The mechanism as a function: `q`, `k`, `v` are `[batch, heads, length, head_dim]`, `q` and `k`
+/// Computes the mechanism as a function: `q`, `k`, `v` are `[batch, heads, length, head_dim]`, `q` and `k`
 /// [normalised](crate::ops::rms_normalise) already; `gate` is `[batch, heads, length]`, before
 /// log-sigmoid.
 ///
 /// With a cache in `context`, all of them hold the new positions only.
 ///
 /// # Errors
-/// When the shapes do not fit together. A layer, whose own projections make them, has no such case.
+/// When the shapes do not fit together. In a layer they always do.
 pub fn threshold_relative_attention(
     q: Tensor<4>,
     k: Tensor<4>,
@@ -132,10 +132,10 @@ fn attend(
     let drop = |x| context.drop(x, DropoutPlacement::Logits);
     let empty = keep.clone().int().sum_dim(3).equal_elem(0);
     let alone = visible.bool_and(empty.expand(keep.dims()));
-    // Had it stayed, it would be the only one and count itself: the weight is that of its logit.
+    // As the only kept key it would count itself alone: the weight is that of this logit.
     let logits = drop(scores.clone() + d.clone() * count);
     let weight = drop(scores.clone().detach() + d.detach()).exp().clamp_max(1.0);
-    // Zero, and its gradient is that of the scores. Masked last, as a score may be no number.
+    // Zero, with the gradient of the scores. Masked last, as a score may be NaN.
     let zero = drop(scores.clone());
     let through = (zero.clone() - zero.detach()) * weight * leak;
     let through = through.mask_fill(alone.bool_not(), 0.0);

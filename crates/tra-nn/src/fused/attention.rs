@@ -14,10 +14,10 @@ use tra_kernels::simd::Isa;
 use super::flex::{RowTensor, by_token, dims, numbers, primitive, tensor};
 use super::graph::{FusedOps, Op, SavedForBackward};
 
-/// How the kernel is to be run.
+/// How to run the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
-    /// On the logits.
+    /// Dropout on the logits.
     pub(crate) dropout: Option<Dropout>,
     pub(crate) horizon: Horizon,
     /// Bounds of the keys and values of each head, where a cache knows them.
@@ -42,7 +42,7 @@ pub(crate) fn attend(
     })
 }
 
-/// Refuses what does not fit together before a kernel sees it, as Burn's own operations do.
+/// Refuses shapes that do not fit together before a kernel sees them, as Burn's own operations do.
 ///
 /// # Panics
 /// Unless they [fit](shapes_fit).
@@ -52,14 +52,14 @@ pub(crate) fn check_shapes(q: &Tensor<4>, k: &Tensor<4>, v: &Tensor<4>) {
     assert!(fits, "queries {of_q:?}, keys {of_k:?} and values {of_v:?} do not fit together");
 }
 
-/// Whether keys and values have one shape, which differs from that of the queries in the length alone, and there
-/// are no fewer of them.
+/// Returns whether keys and values have one shape, which differs from that of the queries only in a
+/// length that is not shorter.
 pub(crate) fn shapes_fit(q: [usize; 4], k: [usize; 4], v: [usize; 4]) -> bool {
     let [batch, heads, queries, dim] = q;
     k == v && k == [batch, heads, k[2], dim] && queries <= k[2]
 }
 
-/// Takes new keys and values up into the bounds of each head.
+/// Extends the bounds of each head by new keys and values.
 ///
 /// # Panics
 /// Unless they are [usable](super::usable).
@@ -83,7 +83,7 @@ struct Attention {
 }
 
 impl Attention {
-    /// Where to stop reading: without gradients sooner.
+    /// Returns where to stop reading: sooner without gradients.
     fn horizon(&self, tracked: bool) -> Horizon {
         match self.kernel.horizon {
             Horizon::Rounding if !tracked => Horizon::Output,
@@ -154,7 +154,7 @@ impl Op for Attention {
         let (Some(saved), Some(out)) = (attention, tensors.pop()) else {
             panic!("a backward pass of attention without what its forward pass saved");
         };
-        // As the forward pass wrote it: one token after another.
+        // As the forward pass wrote it: token by token.
         let out = out.transpose(1, 2);
         let grad = RowTensor::new(&grad);
         let Gradients { q, k, v, rule } = self.with(&tensors, self.horizon(true), |inputs| {

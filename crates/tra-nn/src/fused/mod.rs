@@ -1,8 +1,8 @@
 //! Operations with a kernel of their own on the embedded CPU backend.
 //!
 //! Each is one node of the autodiff graph with a handwritten gradient, made of the slices-only
-//! kernels of `tra-kernels`. They take f32 tensors on the CPU backend; whoever calls them asks
-//! [`usable`] first and has the plain composition of tensor operations ready for everything else:
+//! kernels of `tra-kernels`. They take f32 tensors on the CPU backend. Their callers ask [`usable`]
+//! first and fall back to a plain composition of tensor operations for everything else:
 //! other backends and other precisions. Tests compare the two by running a model in f64.
 //!
 //! | file | what it computes |
@@ -12,7 +12,7 @@
 //! | `attention.rs` | TRA, and dense attention with a bias |
 //! | `layers.rs` | RMS norm, linear, gated unit, dropout, rotation, entmax |
 //! | `loss.rs` | cross-entropy |
-//! | `update.rs` | the steps of AdamW and Muon; they have no gradient and are no nodes |
+//! | `update.rs` | the steps of AdamW and Muon, which have no gradient |
 
 mod attention;
 mod flex;
