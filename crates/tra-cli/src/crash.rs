@@ -4,8 +4,9 @@ use std::io::Write;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::json;
+use tra_kernels::simd::Isa;
 
 use crate::terminal;
 
@@ -95,9 +96,13 @@ pub fn check_threads(from: &str, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rejects environment variables that cannot work.
+/// Applies what the environment asks for, or rejects it where that cannot work.
 pub fn check_environment() -> Result<()> {
-    tra_kernels::simd::Isa::from_environment()?;
+    if let Some(name) = std::env::var_os("TRA_ISA") {
+        let name = name.to_string_lossy();
+        let isa: Result<Isa, _> = name.parse();
+        isa.and_then(Isa::choose).map_err(|error| anyhow!("TRA_ISA={name:?}: {error}"))?;
+    }
     let asked = std::env::var("RAYON_NUM_THREADS").ok();
     match asked.and_then(|text| text.parse().ok()) {
         Some(threads) => check_threads("RAYON_NUM_THREADS", threads),

@@ -122,7 +122,7 @@ mod tests {
     fn the_grid_is_sound() {
         let grid: SweepConfig = toml::from_str(GRID).unwrap();
         let cells = grid.cells().unwrap();
-        let names: Vec<_> = cells.iter().map(|c| c.config.model.attention.name()).collect();
+        let names: Vec<_> = cells.iter().map(|c| c.config.model.decoder.attention.name()).collect();
         assert_eq!(names, ["tra", "rope"]);
         let task = cells[0].config.task.open().unwrap();
         let trained = cells[0].config.train_lengths().to;

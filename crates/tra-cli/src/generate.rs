@@ -85,7 +85,10 @@ struct Done {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let sampling = Sampling { temperature: args.temperature, top_k: args.top_k, top_p: args.top_p };
+    let sampling = Sampling::default()
+        .with_temperature(args.temperature)
+        .with_top_k(args.top_k)
+        .with_top_p(args.top_p);
     sampling.validate()?;
     let stops: Vec<String> = args.stop.iter().map(|stop| unescape(stop)).collect();
     if stops.iter().any(String::is_empty) {
@@ -93,11 +96,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let model = args.model.open()?;
     let prompts = prompts(&args)?;
-    let options = |number: usize| Generate {
-        max_tokens: args.tokens,
-        stop: model.tokenizer.end_of_text().into_iter().collect(),
-        sampling,
-        seed: args.seed.wrapping_add(number as u64),
+    let options = |number: usize| {
+        Generate::default()
+            .with_max_tokens(args.tokens)
+            .with_stop(model.tokenizer.end_of_text().into_iter().collect())
+            .with_sampling(sampling)
+            .with_seed(args.seed.wrapping_add(number as u64))
     };
     let streaming = prompts.len() == 1 && !args.json;
     let echo = |prompt: &str| if args.no_echo { String::new() } else { prompt.to_string() };

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
+use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, MechanismInfo, mechanisms};
 
 use crate::names::{self, Names};
 use crate::terminal;
@@ -22,7 +22,7 @@ const SETTINGS: [(&str, &str); 8] = [
          than its rounding, `exact` reads every key.",
     ),
     (
-        "leak",
+        "research.leak",
         "Gradient leak for queries that keep no key, from 0 to 1. Such a query has zero output \
          and zero gradient, so its head cannot recover. With 1, each of its scores receives, in \
          training, the gradient it would have had as the only kept key. The forward result never \
@@ -33,9 +33,6 @@ const SETTINGS: [(&str, &str); 8] = [
     ("qk_norm", "Normalise queries and keys as TRA does, before any rotation."),
     ("theta", "Base of the wavelengths."),
 ];
-
-/// Settings that are left out of a config file while they have this value.
-const LEFT_OUT: [(&str, f64); 1] = [("leak", 0.0)];
 
 /// List the attention mechanisms and their settings
 #[derive(clap::Args)]
@@ -60,8 +57,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         names::check_mechanism(name)?;
     }
     let chosen = |name: &str| args.name.as_deref().is_none_or(|wanted| wanted == name);
-    let all = NAMES.iter().filter(|(name, _)| chosen(name));
-    let all = all.map(|(name, about)| Mechanism::new(name, about)).collect::<Result<Vec<_>>>()?;
+    let all = mechanisms().filter(|info| chosen(info.name));
+    let all = all.map(Mechanism::new).collect::<Result<Vec<_>>>()?;
     let text = match (args.json, &args.name) {
         (true, _) => {
             let all: Vec<Value> = all.iter().map(Mechanism::object).collect();
@@ -82,10 +79,10 @@ struct Mechanism {
 }
 
 impl Mechanism {
-    fn new(name: &'static str, about: &'static str) -> Result<Self> {
-        let config = AnyAttentionConfig::by_name(name)?;
-        let settings = settings(&config)?;
-        Ok(Self { name, about, has_kernel: config.has_kernel(), settings })
+    fn new(info: MechanismInfo) -> Result<Self> {
+        let config = info.config();
+        let (settings, has_kernel) = (settings(&config)?, config.has_kernel());
+        Ok(Self { name: info.name, about: info.about, has_kernel, settings })
     }
 
     fn object(&self) -> Value {
@@ -136,21 +133,18 @@ fn list(all: &[Mechanism]) -> String {
     text + "`--set model.attention.SETTING=VALUE`. `tra mechanisms NAME` explains them.\n"
 }
 
-/// Returns the settings of a mechanism with their values, as a config file names them.
+/// Returns the settings of a mechanism with their values, as `--set model.attention.…` names them.
 fn settings(config: &AnyAttentionConfig) -> Result<Map<String, Value>> {
-    let written = serde_json::to_value(config)?;
-    let Value::Object(mut all) = written.clone() else {
-        return Ok(Map::new());
-    };
-    for (name, value) in LEFT_OUT {
-        let mut with = written.clone();
-        with[name] = json!(value);
-        // A mechanism without this setting rejects it.
-        if serde_json::from_value::<AnyAttentionConfig>(with).is_ok_and(|same| same == *config) {
-            all.entry(name).or_insert(json!(value));
+    let mut all = Map::new();
+    let Value::Object(written) = serde_json::to_value(config)? else { return Ok(all) };
+    for (name, value) in written.into_iter().filter(|(name, _)| name != "name") {
+        match value {
+            Value::Object(group) => {
+                all.extend(group.into_iter().map(|(of, value)| (format!("{name}.{of}"), value)));
+            }
+            value => drop(all.insert(name, value)),
         }
     }
-    all.remove("name").context("a mechanism's settings contain its name")?;
     Ok(all)
 }
 
@@ -197,10 +191,15 @@ mod tests {
     #[test]
     fn every_setting_is_listed_with_its_meaning() {
         let mut used = Vec::new();
-        for (name, about) in NAMES {
-            let mechanism = Mechanism::new(name, about).unwrap();
+        for info in mechanisms() {
+            let name = info.name;
+            let mechanism = Mechanism::new(info).unwrap();
             let listed: Vec<String> = mechanism.settings.keys().cloned().collect();
-            assert_eq!(listed, known_to_serde(name), "{name}: add what is new to LEFT_OUT");
+            let group = |name: &String| name.split('.').next().unwrap_or_default().to_string();
+            let mut groups: Vec<String> = listed.iter().map(group).collect();
+            groups.sort();
+            groups.dedup();
+            assert_eq!(groups, known_to_serde(name), "{name}");
             for setting in &listed {
                 assert!(!meaning(setting).is_empty(), "{name}.{setting}: add it to SETTINGS");
             }
@@ -211,8 +210,7 @@ mod tests {
 
     #[test]
     fn everything_fits_the_terminal() {
-        let all: Vec<_> =
-            NAMES.iter().map(|(name, about)| Mechanism::new(name, about).unwrap()).collect();
+        let all: Vec<_> = mechanisms().map(|info| Mechanism::new(info).unwrap()).collect();
         let text = list(&all) + &all.iter().map(Mechanism::details).collect::<String>();
         assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
     }

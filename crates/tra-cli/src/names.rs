@@ -32,7 +32,7 @@ impl TypedValueParser for Names {
 
 /// Returns the name of every mechanism.
 pub fn mechanisms() -> Vec<&'static str> {
-    attention::NAMES.iter().map(|(name, _)| *name).collect()
+    attention::mechanisms().map(|mechanism| mechanism.name).collect()
 }
 
 /// Returns the name of every task.
@@ -88,7 +88,7 @@ mod tests {
         for name in mechanisms() {
             assert!(
                 check_mechanism(name).is_ok()
-                    && attention::AnyAttentionConfig::by_name(name).is_ok()
+                    && name.parse::<attention::AnyAttentionConfig>().is_ok()
             );
         }
         assert!(tasks().iter().all(|name| name.parse::<tra_tasks::TaskSpec>().is_ok()));

@@ -287,7 +287,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     let interrupted = on_interrupt(Some("the current step and saving"))?;
     let config = session.config();
-    let (name, steps) = (config.model.attention.name().into(), config.steps);
+    let (name, steps) = (config.model.decoder.attention.name().into(), config.steps);
     terminal.event(Event::Run { name, steps, measure: config.measure() });
     let outcome = train(&mut session, &interrupted, &mut terminal);
     terminal.clear();

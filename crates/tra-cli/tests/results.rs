@@ -81,8 +81,8 @@ fn every_kept_run_is_one_of_its_experiment() {
 #[test]
 fn flip_flop_has_every_mechanism_and_every_read_of_tra_right() {
     let all = runs("flipflop");
-    for (name, _) in tra_nn::attention::NAMES {
-        let seeds = all.iter().filter(|run| run["model"] == *name).count();
+    for name in tra_nn::attention::mechanisms().map(|mechanism| mechanism.name) {
+        let seeds = all.iter().filter(|run| run["model"] == name).count();
         assert_eq!(seeds, 4, "{name}");
     }
     let mut reads = 0;

@@ -253,7 +253,10 @@ fn an_instruction_set_that_is_not_there_is_named() {
     let output = command(&["tasks"]).env("TRA_ISA", "foo").output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("TRA_ISA is \"foo\"; this machine has"), "{error}");
+    assert!(
+        error.contains("TRA_ISA=\"foo\": no instruction set \"foo\"; this machine has"),
+        "{error}"
+    );
     assert!(error.contains("portable") && error.lines().count() == 1, "{error}");
 }
 

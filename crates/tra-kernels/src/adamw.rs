@@ -9,7 +9,7 @@ use crate::simd::{Isa, Simd, kernel};
 pub struct Step {
     /// How slowly the moments follow the gradient.
     pub betas: [f32; 2],
-    /// What is multiplied with the gradient before anything else: clipping.
+    /// Factor on the gradient, before anything else: clipping.
     pub scale: f32,
     /// `1 - lr * weight_decay`.
     pub decay: f32,
@@ -24,7 +24,7 @@ pub struct Step {
 /// Moves `value` and both moments by one step along `gradient`.
 ///
 /// # Panics
-/// When the sizes differ.
+/// If the sizes differ.
 pub fn step(
     isa: Isa,
     step: Step,
@@ -50,9 +50,9 @@ kernel!(unsafe fn run = generic(
     step: Step, value: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32],
 ));
 
-/// 0 where a number is too small to be a normal one. Without a gradient a moment falls by the same
-/// factor at every step until rounding holds it among the denormal numbers for good, where every
-/// operation takes 20 to 35 times as long. A NaN stays.
+/// Replaces denormal numbers by 0. Without a gradient a moment falls by the same factor at every step,
+/// until rounding keeps it among the denormal numbers, where every operation takes 20 to 35 times as
+/// long. A NaN stays.
 ///
 /// # Safety
 /// The CPU must have `S`.
@@ -102,7 +102,7 @@ unsafe fn generic<S: Simd>(step: Step, value: &mut [f32], m: &mut [f32], v: &mut
 mod tests {
     use super::*;
 
-    /// An embedding of a token that no longer occurs.
+    /// As with the embedding of a token that no longer occurs.
     #[test]
     fn moments_without_gradient_end_at_zero() {
         let numbers =

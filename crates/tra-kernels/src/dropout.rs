@@ -1,4 +1,4 @@
-//! Which elements a dropout site drops.
+//! Dropout: which elements a site drops.
 //!
 //! The pattern is a function of the stream of the site and of the element's row and column, so the
 //! backward pass, a resumed run and any kernel rebuild it instead of storing it. Within a row the
@@ -31,22 +31,22 @@ impl Dropout {
         }
     }
 
-    /// The same with what stays multiplied by `factor` as well.
+    /// Also multiplies what stays by `factor`.
     pub fn times(self, factor: f64) -> Self {
         Self { scale: self.scale * factor as f32, ..self }
     }
 
-    /// An element is dropped when its hash is below this.
+    /// Returns the bound below which the hash of an element drops it.
     pub(crate) fn threshold(&self) -> u32 {
         self.threshold
     }
 
-    /// What stays is multiplied by this.
+    /// Returns the factor on what stays.
     pub(crate) fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// The pattern of one row.
+    /// Returns the pattern of one row.
     pub fn row(&self, row: u64) -> DropoutRow {
         DropoutRow { key: (self.stream.bits(row) >> 32) as u32, dropout: *self }
     }
@@ -54,7 +54,7 @@ impl Dropout {
     /// Multiplies rows of `columns` numbers with their factors; the first is row number `first_row`.
     ///
     /// # Panics
-    /// When this machine lacks the instruction set, or rows have no columns.
+    /// If this machine lacks the instruction set, or rows have no columns.
     pub fn apply(&self, isa: Isa, x: &mut [f32], first_row: u64, columns: usize) {
         assert!(isa.is_available(), "this machine has no {isa}");
         assert!(columns > 0 || x.is_empty(), "rows without columns");
@@ -64,11 +64,11 @@ impl Dropout {
         }
     }
 
-    /// Writes the factor of every element, 0 or `1 / (1 - rate)`, for rows of `columns` numbers
-    /// of which the first is row number `first_row`.
+    /// Writes the factor of every element, 0 or `1 / (1 - rate)`, for rows of `columns` numbers, the
+    /// first of which is row number `first_row`.
     ///
     /// # Panics
-    /// When rows have no columns.
+    /// If rows have no columns.
     pub fn fill(&self, out: &mut [f32], first_row: u64, columns: usize) {
         assert!(columns > 0 || out.is_empty(), "rows without columns");
         for (row, out) in (first_row..).zip(out.chunks_mut(columns.max(1))) {
@@ -88,12 +88,12 @@ pub struct DropoutRow {
 }
 
 impl DropoutRow {
-    /// What tells the hashes of this row from those of others.
+    /// Returns the key of the hashes of this row.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 
-    /// What the element in `column` is multiplied by: 0 where it is dropped.
+    /// Returns the factor on the element in `column`: 0 if it is dropped.
     pub fn factor(&self, column: u32) -> f32 {
         if hash(column.wrapping_mul(0x9E37_79B9) ^ self.key) < self.dropout.threshold {
             0.0

@@ -1,46 +1,46 @@
 //! Entmax with alpha 1.5 (Peters et al. 2019): like a softmax, but small weights are exactly zero.
 //!
 //! `p = max(z / 2 - tau, 0)^2` with the `tau` for which the weights sum to 1. That sum falls with
-//! `tau` and is convex, so Newton's method begun left of the answer comes nearer at every step and
-//! never passes it.
+//! `tau` and is convex, so Newton's method, started left of the solution, approaches it with every
+//! step and never passes it.
 
 use rayon::prelude::*;
 
 use crate::parallel::piece;
 
-/// More than ever needed: far from the answer the distance is halved, near it the digits double.
+/// Most steps ever taken: far from the solution a step halves the distance, near it the digits double.
 const STEPS: usize = 64;
 
 /// Replaces every row of `z`, `[rows, width]`, by its weights. A logit of -1e30 or less takes no part; a row
 /// in which none takes part becomes zero.
 ///
 /// # Panics
-/// When the rows are not whole.
+/// If the rows are not whole.
 pub fn forward(z: &mut [f32], width: usize) {
     each_row(z, width, |row| {
         let largest = row.iter().fold(f32::MIN, |a, b| a.max(*b));
         if largest <= -1e30 {
             return row.fill(0.0);
         }
-        // From the largest, so that nothing is lost in the difference of large numbers.
+        // Relative to the largest, so that no difference of large numbers loses digits.
         row.iter_mut().for_each(|z| *z = (*z - largest) * 0.5);
         let tau = threshold(row);
         for z in row.iter_mut() {
             let root = (*z - tau).max(0.0);
             *z = root * root;
         }
-        // What rounding left of the sum.
+        // The sum is 1 up to rounding.
         let [sum, _] = sums(row, |p| p);
         let scale = 1.0 / sum;
         row.iter_mut().for_each(|p| *p *= scale);
     });
 }
 
-/// The gradient of the logits, written over `dp`, that of the weights `p`: with `s = sqrt(p)` it is
+/// Replaces `dp`, the gradient of the weights `p`, by that of the logits: with `s = sqrt(p)` it is
 /// `s (dp - sum(s dp) / sum(s))`.
 ///
 /// # Panics
-/// When the sizes do not fit.
+/// If the sizes do not fit.
 pub fn backward(p: &[f32], dp: &mut [f32], width: usize) {
     assert_eq!(p.len(), dp.len(), "there must be one gradient a weight");
     check(p.len(), width);
@@ -60,7 +60,7 @@ pub fn backward(p: &[f32], dp: &mut [f32], width: usize) {
     });
 }
 
-/// `tau` for halved logits whose largest is 0.
+/// Returns `tau` for halved logits whose largest is 0.
 fn threshold(row: &[f32]) -> f32 {
     let mut tau = -1.0f32;
     for _ in 0..STEPS {
@@ -74,7 +74,7 @@ fn threshold(row: &[f32]) -> f32 {
     tau
 }
 
-/// The sums of `f` and of its square over a row, in eight parts, which compilers turn into vectors.
+/// Returns the sums of `f` and of its square over a row, in eight parts, which compilers vectorise.
 fn sums(row: &[f32], f: impl Fn(f32) -> f32) -> [f32; 2] {
     let mut parts = [[0.0; 8]; 2];
     let [once, squared] = &mut parts;

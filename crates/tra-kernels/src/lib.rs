@@ -6,7 +6,7 @@
 //! - [`norm`], [`swiglu`], [`linear`], [`rotate`], [`loss`], [`adamw`], [`muon`]: the rest of a training step;
 //! - [`simd`]: the instruction sets they are compiled for, chosen at run time;
 //! - [`tra::naive`]: the definition of the mechanism, forward and backward, in plain `f64` loops.
-//!   It is the yardstick for every faster implementation and is never optimised;
+//!   It is the reference for every faster implementation and is never optimised;
 //! - [`memory`]: keeping freed memory for the next training step;
 //! - [`dropout`]: which elements a dropout site drops, rebuilt anywhere from (seed, step, site).
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::parallel::{add_up, count, piece, written};
 
-/// Sizes: `rows` of `x`, numbers `input` in each, numbers `output` in each of `y`.
+/// Sizes of `x`, `W` and `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Rows of `x` and `y`.
@@ -17,10 +17,10 @@ pub struct Sizes {
     pub output: usize,
 }
 
-/// `x W + b`. All row-major.
+/// Returns `x W + b`. All matrices are row-major.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
     check("x", x, [rows, input]);
@@ -40,7 +40,7 @@ pub fn forward(sizes: Sizes, x: &[f32], w: &[f32], b: Option<&[f32]>) -> Vec<f32
     unsafe { written(count([rows, output]), write) }
 }
 
-/// Refuses a matrix of another size than the products will read.
+/// Refuses a matrix whose size is not the one that the products read.
 fn check(name: &str, matrix: &[f32], [rows, columns]: [usize; 2]) {
     let found = matrix.len();
     assert!(
@@ -49,10 +49,10 @@ fn check(name: &str, matrix: &[f32], [rows, columns]: [usize; 2]) {
     );
 }
 
-/// The gradient with respect to `x`.
+/// Returns the gradient with respect to `x`.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
     check("dy", dy, [rows, output]);
@@ -64,10 +64,10 @@ pub fn backward_x(sizes: Sizes, w: &[f32], dy: &[f32]) -> Vec<f32> {
     unsafe { written(count([rows, input]), write) }
 }
 
-/// The gradient with respect to `W`.
+/// Returns the gradient with respect to `W`.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, input, output } = sizes;
     check("x", x, [rows, input]);
@@ -79,10 +79,10 @@ pub fn backward_w(sizes: Sizes, x: &[f32], dy: &[f32]) -> Vec<f32> {
     unsafe { written(count([input, output]), write) }
 }
 
-/// The gradient with respect to `b`: the sum of the rows of `dy`.
+/// Returns the gradient with respect to `b`: the sum of the rows of `dy`.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
     let Sizes { rows, output, .. } = sizes;
     check("dy", dy, [rows, output]);
@@ -99,13 +99,13 @@ pub fn backward_b(sizes: Sizes, dy: &[f32]) -> Vec<f32> {
     add_up(dy.par_chunks(piece(output) * output).map(sum).collect(), output)
 }
 
-/// Rows a piece.
+/// Rows per piece.
 const ROWS: usize = 512;
 
 /// A matrix with its distances between rows and between columns.
 pub(crate) type Matrix<'a> = (&'a [f32], usize, usize);
 
-/// Refuses a matrix whose last element would lie behind its end.
+/// Refuses a matrix whose last element would be past its end.
 fn check_span((numbers, row, column): Matrix<'_>, [rows, columns]: [usize; 2]) {
     if rows == 0 || columns == 0 {
         return;
@@ -114,7 +114,7 @@ fn check_span((numbers, row, column): Matrix<'_>, [rows, columns]: [usize; 2]) {
     assert!(last.is_some_and(|last| last < numbers.len()), "a matrix ends before its last element");
 }
 
-/// `out = a b`, or `out += a b`; `out` is row-major, and is all written.
+/// Computes `out = a b` or `out += a b`; `out` is row-major, and every element is written.
 pub(crate) fn product(
     [m, n, k]: [usize; 3],
     a: Matrix<'_>,
@@ -125,8 +125,8 @@ pub(crate) fn product(
     assert_eq!(out.len(), count([m, n]), "the product has another size");
     check_span(a, [m, k]);
     check_span(b, [k, n]);
-    // Many rows are cut into pieces that never wait for each other, as the threads within one
-    // product do; not where that would mean packing a large second matrix again and again.
+    // Many rows are cut into pieces. These never wait for each other, unlike the threads within one
+    // product. It does not pay if a large second matrix would be packed once per piece.
     if m >= 2 * ROWS && k <= 2 * ROWS {
         out.par_chunks_mut(ROWS * n.max(1)).enumerate().for_each(|(piece, out)| {
             let a = (&a.0[piece * ROWS * a.1..], a.1, a.2);
@@ -140,7 +140,7 @@ pub(crate) fn product(
     if m * n * k == 0 {
         return;
     }
-    // Below about a million multiplications a second thread costs more than it brings.
+    // Below about a million multiplications a second thread costs more than it saves.
     let parallelism =
         if m * n * k >= 1 << 20 { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
     // SAFETY: above it was checked that the matrices hold what their sizes and strides span.

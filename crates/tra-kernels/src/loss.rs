@@ -8,12 +8,12 @@ use crate::simd::{Isa, Simd, kernel};
 /// A row that is not scored.
 pub const NOT_SCORED: u32 = u32::MAX;
 
-/// The sum of the cross-entropy of the scored rows of `logits`, rows of `vocab` numbers. The
-/// logits are replaced by their gradients: where a row is scored by its softmax, less one at the
-/// target; elsewhere by zeros.
+/// Returns the sum of the cross-entropy of the scored rows of `logits`, rows of `vocab` numbers, and
+/// replaces the logits by their gradients: in a scored row the softmax, less one at the target;
+/// elsewhere zeros.
 ///
 /// # Panics
-/// When a size does not fit or a target is outside the vocabulary.
+/// If a size does not fit or a target is outside the vocabulary.
 pub fn forward_in_place(isa: Isa, logits: &mut [f32], vocab: usize, targets: &[u32]) -> f64 {
     assert!(isa.is_available(), "this machine has no {isa}");
     assert_eq!(logits.len(), count([vocab, targets.len()]), "there must be one target a row");
@@ -30,17 +30,17 @@ pub fn forward_in_place(isa: Isa, logits: &mut [f32], vocab: usize, targets: &[u
         row[target] -= 1.0;
         f64::from(log_sum) - f64::from(at_target)
     };
-    // Collected, so that they are added up in their order.
+    // Collected first, so that they are added up in their order.
     let losses: Vec<f64> =
         logits.par_chunks_mut(vocab.max(1)).zip(targets).map(one).with_min_len(8).collect();
     losses.iter().sum()
 }
 
-/// Cross-entropy of the target of every row of `logits`, and whether the target is the likeliest:
-/// a tie is not, and neither is a NaN.
+/// Returns the cross-entropy of the target of every row of `logits`, and whether the target is the
+/// likeliest. A tie does not count, and neither does a NaN.
 ///
 /// # Panics
-/// When a size does not fit or a target is outside the vocabulary.
+/// If a size does not fit or a target is outside the vocabulary.
 pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f64, bool)> {
     assert!(isa.is_available(), "this machine has no {isa}");
     assert_eq!(logits.len(), count([vocab, targets.len()]), "there must be one target a row");
@@ -49,7 +49,7 @@ pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f6
         let at_target = row[*target as usize];
         // SAFETY: the instruction set is there.
         let log_sum = unsafe { log_sum_exp(isa, row) };
-        // Not `>=`: what cannot be compared is no smaller either.
+        // Not `>=`: a NaN must not count as smaller.
         #[allow(clippy::neg_cmp_op_on_partial_ord)]
         let no_smaller = row.iter().filter(|logit| !(**logit < at_target)).count();
         (f64::from(log_sum) - f64::from(at_target), no_smaller == 1 && !at_target.is_nan())
@@ -59,8 +59,8 @@ pub fn score(isa: Isa, logits: &[f32], vocab: usize, targets: &[u32]) -> Vec<(f6
 
 kernel!(unsafe fn log_sum_exp = log_sum_exp_generic(row: &[f32]) -> f32);
 
-/// What is left over behind the last whole vector, filled up with what weighs nothing; where it
-/// begins; and the largest number of the row.
+/// Returns the rest after the last whole vector, padded with numbers without weight; where it begins;
+/// and the largest number of the row.
 ///
 /// # Safety
 /// The CPU must have `S`.
@@ -79,7 +79,7 @@ unsafe fn survey<S: Simd>(row: &[f32]) -> ([f32; 16], usize, f32) {
     }
 }
 
-/// The logarithm of the sum of exponentials.
+/// Returns the logarithm of the sum of exponentials.
 ///
 /// # Safety
 /// The CPU must have `S`.
@@ -99,7 +99,7 @@ unsafe fn log_sum_exp_generic<S: Simd>(row: &[f32]) -> f32 {
 
 kernel!(unsafe fn softmax = softmax_generic(row: &mut [f32]) -> f32);
 
-/// Softmax in place; gives the logarithm of the sum of exponentials.
+/// Applies the softmax in place; returns the logarithm of the sum of exponentials.
 ///
 /// # Safety
 /// The CPU must have `S`.

@@ -1,15 +1,15 @@
-//! Keeping freed memory for the next step, how much was ever held, and how much there is.
+//! Memory: keeping freed memory for the next step, how much the process held, and how much there is.
 //!
 //! A training step allocates and frees the same large tensors again and again. By default glibc
-//! gives each back to the system at once, and the system clears every page anew when it is asked
-//! for again: more time than computing takes, in places.
+//! returns each to the system at once, and the system clears every page before it hands it out again.
+//! In places that takes longer than the computation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 
-/// Tells the allocator to keep what is freed. Call it once, before the first large allocation.
+/// Tells the allocator to keep freed memory. Call it once, before the first large allocation.
 ///
-/// Only glibc on Linux needs and gets it; elsewhere this does nothing.
+/// Only glibc on Linux needs it; elsewhere this does nothing.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -31,7 +31,7 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// The most memory this process ever held, in bytes, where the system tells.
+/// Returns the most memory that this process ever held, in bytes, if the system tells.
 pub fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -39,11 +39,11 @@ pub fn peak() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The memory this process may ever have, in bytes, swap included, where the system tells: that of the machine, or the
-/// limit of a container (control groups, version 1 or 2) if that is less.
+/// Returns the memory that this process may ever have, in bytes, swap included, if the system tells:
+/// that of the machine, or the limit of a container (control groups, version 1 or 2) if that is less.
 ///
-/// What other processes hold at the moment is not taken off: they may end, or be swapped out. So what needs
-/// more than this cannot work at all.
+/// The memory of other processes is not subtracted: they may end, or be swapped out. So work that
+/// needs more than this cannot succeed.
 pub fn total() -> Option<u64> {
     total_by(&|path| std::fs::read_to_string(path).ok())
 }
@@ -61,8 +61,9 @@ fn total_by(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     Some(limits.fold(all, u64::min))
 }
 
-/// The limit of one line of `/proc/self/cgroup`, `number:controllers:path`. Every group on the way up to the root limits
-/// those within; in a container the path may be the host's, and only the root is there.
+/// Returns the limit of one line of `/proc/self/cgroup`, `number:controllers:path`. Every group up to
+/// the root limits the groups within it. In a container the path may be the host's, and only the root
+/// exists.
 fn group_limit(line: &str, swap: u64, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let (root, of_memory, of_swap) = match controllers {
@@ -83,17 +84,18 @@ fn group_limit(line: &str, swap: u64, read: &dyn Fn(&Path) -> Option<String>) ->
     limits.min()
 }
 
-/// The system's allocator, which hands a request that cannot be met to a function of the program's. Rust would end the
-/// program with a signal and without a word on what to do.
+/// The system's allocator, which calls a function of the program if a request fails. Rust itself would
+/// end the program with a signal and no advice.
 ///
-/// A request that may fail by contract (`Vec::try_reserve`) ends the program too, so this is for programs, not
-/// for libraries: `#[global_allocator] static ALLOCATOR: Allocator = Allocator::new(out_of_memory);`
+/// A request that may fail by contract (`Vec::try_reserve`) ends the program too. So this is for
+/// programs, not for libraries: `#[global_allocator] static ALLOCATOR: Allocator = Allocator::new(out_of_memory);`
 pub struct Allocator {
     failed: fn(usize) -> !,
 }
 
 impl Allocator {
-    /// Calls `failed` with the number of bytes that could not be had. It may allocate little, and must not unwind.
+    /// Calls `failed` with the number of bytes of a failed request. It may allocate little, and must
+    /// not unwind.
     pub const fn new(failed: fn(usize) -> !) -> Self {
         Self { failed }
     }
@@ -106,8 +108,8 @@ impl Allocator {
     }
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments it came with, and its answer is given
-// back as it is; `failed` does not return.
+// SAFETY: every call goes to the system's allocator with its arguments, and its result is returned
+// as it is; `failed` does not return.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.

@@ -2,7 +2,7 @@
 //!
 //! After K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024), with the scale
 //! of "Muon is scalable for LLM training" (arXiv 2502.16982), which makes steps as large as AdamW's. All
-//! directions of a matrix then move alike, the rare ones too.
+//! directions of a matrix then move by the same amount, the rare ones too.
 
 use std::mem::MaybeUninit;
 
@@ -15,13 +15,13 @@ use crate::parallel::{count, written};
 pub const MOMENTUM: f32 = 0.95;
 /// `p(x) = a x + b x^3 + c x^5`, five times, takes every singular value in 0.01..=1 to 0.65..=1.25.
 pub const COEFFICIENTS: [f32; 3] = [3.4445, -4.775, 2.0315];
-/// How often.
+/// Number of iterations.
 pub const ITERATIONS: usize = 5;
 
 /// The numbers of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// What is multiplied with the gradient before anything else: clipping.
+    /// Factor on the gradient, before anything else: clipping.
     pub scale: f32,
     /// `1 - lr * weight_decay`.
     pub decay: f32,
@@ -29,8 +29,8 @@ pub struct Step {
     pub lr: f32,
 }
 
-/// What an orthogonal `[rows, columns]` is multiplied with: its entries are then, in the mean of their
-/// squares, as large as those of a step of AdamW, 0.2 of the learning rate.
+/// Returns the factor on an orthogonal `[rows, columns]`: the root mean square of its entries is then
+/// that of a step of AdamW, 0.2 of the learning rate.
 pub fn rate(rows: usize, columns: usize, lr: f64) -> f64 {
     lr * 0.2 * (rows.max(columns) as f64).sqrt()
 }
@@ -38,7 +38,7 @@ pub fn rate(rows: usize, columns: usize, lr: f64) -> f64 {
 /// Moves a matrix `[rows, columns]`, row-major, and its momentum by one step along `gradient`.
 ///
 /// # Panics
-/// When the sizes differ.
+/// If the sizes differ.
 pub fn step(
     [rows, columns]: [usize; 2],
     step: Step,
@@ -55,7 +55,7 @@ pub fn step(
         for ((x, m), g) in x.iter_mut().zip(m).zip(g) {
             let g = g * step.scale * (1.0 - MOMENTUM);
             *m = without_denormals(*m * MOMENTUM + g);
-            // Nesterov's: as if the next gradient were this one.
+            // Nesterov momentum: as if the next gradient were this one.
             *x = *m * MOMENTUM + g;
         }
     });
@@ -66,18 +66,17 @@ pub fn step(
     });
 }
 
-/// 0 for what is too small to be a normal number. Without a gradient a momentum falls by the same
-/// factor at every step until rounding holds it among the denormal numbers for good, where every
-/// operation takes many times as long; and as its length does not matter, it would go on moving the
-/// matrix.
+/// Replaces denormal numbers by 0. Without a gradient a momentum falls by the same factor at every
+/// step, until rounding keeps it among the denormal numbers, where every operation takes many times
+/// as long. And as its length does not matter, it would continue to move the matrix.
 fn without_denormals(m: f32) -> f32 {
     if m.abs() < f32::MIN_POSITIVE { 0.0 } else { m }
 }
 
-/// The matrix `[rows, columns]`, row-major, with its singular values brought near 1. Zeros stay zeros.
+/// Returns the matrix `[rows, columns]`, row-major, with its singular values near 1. Zeros stay zeros.
 ///
 /// # Panics
-/// When the size does not fit.
+/// If the size does not fit.
 pub fn orthogonal([rows, columns]: [usize; 2], mut x: Vec<f32>) -> Vec<f32> {
     assert_eq!(x.len(), count([rows, columns]), "sizes differ");
     // Summed in an order that does not depend on the number of threads.
@@ -105,7 +104,7 @@ pub fn orthogonal([rows, columns]: [usize; 2], mut x: Vec<f32>) -> Vec<f32> {
     x
 }
 
-/// `a b`, where `[m, n, k]` are the rows of `a`, the columns of `b`, and what is summed over.
+/// Returns `a b`, where `[m, n, k]` are the rows of `a`, the columns of `b`, and the inner size.
 fn multiply([m, n, k]: [usize; 3], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
     let write = |out: &mut [MaybeUninit<f32>]| product([m, n, k], a, b, out, false);
     // SAFETY: the product writes all of it.

@@ -7,11 +7,11 @@ use rayon::prelude::*;
 use crate::parallel::{add_up, piece, written};
 use crate::simd::{Isa, Simd, kernel};
 
-/// The norm of every row of `width` numbers, and one over its root mean square, one number a row.
-/// Without a `weight` there is none to multiply with.
+/// Returns every row of `width` numbers normalised and, if there is a `weight`, multiplied with it;
+/// and one over the root mean square of each row.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn forward(
     isa: Isa,
     x: &[f32],
@@ -35,10 +35,10 @@ pub fn forward(
     (unsafe { written(x.len(), write) }, inverse)
 }
 
-/// Gradients with respect to `x` and to the weight, if there is one.
+/// Returns the gradients with respect to `x` and to the weight, if there is one.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn backward(
     isa: Isa,
     x: &[f32],
@@ -88,7 +88,7 @@ kernel!(unsafe fn run_backward = backward_rows(
 ));
 
 /// # Safety
-/// The CPU must have `S`; `out` has the size of `x`, `inverse` one number a row.
+/// The CPU must have `S`; `out` has the size of `x`, `inverse` one number per row.
 #[inline(always)]
 unsafe fn forward_rows<S: Simd>(
     x: &[f32],
@@ -125,11 +125,11 @@ unsafe fn forward_rows<S: Simd>(
     }
 }
 
-/// With `r = 1 / rms` and `u = dy * weight`: `dx = r (u - x r^2 mean(x u))`, and the weight gets
-/// `dy x r`.
+/// With `r = 1 / rms` and `u = dy * weight`: `dx = r (u - x r^2 mean(x u))`, and that of the
+/// weight is `dy x r`.
 ///
 /// # Safety
-/// The CPU must have `S`; `dy` and `dx` have the size of `x`, `inverse` one number a row.
+/// The CPU must have `S`; `dy` and `dx` have the size of `x`, `inverse` one number per row.
 #[inline(always)]
 unsafe fn backward_rows<S: Simd>(
     x: &[f32],

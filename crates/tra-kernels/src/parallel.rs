@@ -1,17 +1,17 @@
-//! Cutting work into pieces that do not depend on the number of threads, and memory for results.
+//! Pieces of work that do not depend on the number of threads, and memory for results.
 
 use std::mem::MaybeUninit;
 
-/// Rows a piece: enough that handing it to another thread is worth it.
+/// Returns the number of rows per piece: enough that handing it to another thread pays.
 pub(crate) fn piece(width: usize) -> usize {
     (16_384 / width.max(1)).max(1)
 }
 
-/// How many elements there are of these sizes: what a caller says is never trusted to fit.
+/// Returns the number of elements of these sizes, without trusting the caller that it fits.
 ///
 /// # Panics
-/// When there are more than memory has addresses. A product that wraps around could otherwise equal
-/// the length of a slice that is far too short.
+/// If it exceeds the address space. A product that wraps around could otherwise equal the length of a
+/// slice that is far too short.
 pub(crate) fn count<const N: usize>(sizes: [usize; N]) -> usize {
     let product = sizes.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
     match product {
@@ -20,13 +20,13 @@ pub(crate) fn count<const N: usize>(sizes: [usize; N]) -> usize {
     }
 }
 
-/// A vector of `n` numbers that `write` writes, without clearing its memory first.
+/// Returns a vector of `n` numbers that `write` writes, without clearing its memory first.
 ///
 /// # Safety
 /// `write` must write every element.
 pub(crate) unsafe fn written(n: usize, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
     let checked = cfg!(any(test, debug_assertions));
-    // What is left out, and what is written behind the end, shows in a test.
+    // In tests, elements that are left out and writes past the end show.
     let behind = if checked { 64 } else { 0 };
     let mut numbers = Vec::with_capacity(n + behind);
     let memory = &mut numbers.spare_capacity_mut()[..n + behind];
@@ -41,7 +41,7 @@ pub(crate) unsafe fn written(n: usize, write: impl FnOnce(&mut [MaybeUninit<f32>
     numbers
 }
 
-/// Adds up what pieces computed, in their order.
+/// Adds up the results of pieces, in their order.
 pub(crate) fn add_up(pieces: Vec<Vec<f32>>, width: usize) -> Vec<f32> {
     let mut sum = vec![0.0; width];
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Rotary position embedding: pairs of dimensions turned by an angle of the position.
+//! Rotary position embedding: turns pairs of dimensions by an angle that depends on the position.
 
 use rayon::prelude::*;
 
@@ -6,11 +6,11 @@ use crate::parallel::{count, piece};
 
 /// Turns every head of every token in `x`, `[batch, length, heads, dim]`, by the angles of its
 /// position; `cos` and `sin` are `[length, dim / 2]`. Dimension `t` is paired with `t + dim / 2`;
-/// with an odd `dim` the last stays as it is. With `back` it is turned the other way, which is the
+/// if `dim` is odd, the last stays as it is. With `back` it turns the other way, which is the
 /// gradient.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn rotate(
     x: &mut [f32],
     [length, heads, dim]: [usize; 3],

@@ -6,11 +6,11 @@ thread_local! {
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` with buffers of these sizes, of whatever content.
+/// Runs `f` with buffers of these sizes. Their content is unspecified.
 ///
-/// In debug builds each lies at the end of memory of its own with nothing mapped behind it, so that
-/// a kernel that leaves its buffer is stopped at once; and holds NaN, so that reading what was never
-/// written shows. That is how CI runs the tests of the kernels, once.
+/// In debug builds each buffer is at the end of its own memory with nothing mapped after it, so that a
+/// kernel that leaves its buffer is stopped at once. It holds NaN, so that reading what was never
+/// written shows. CI runs the tests of the kernels in this way too.
 pub(crate) fn with_scratch<const N: usize, R>(
     sizes: [usize; N],
     f: impl FnOnce([&mut [f32]; N]) -> R,
@@ -24,13 +24,13 @@ pub(crate) fn with_scratch<const N: usize, R>(
     kept(sizes, f)
 }
 
-/// From the memory the thread keeps.
+/// Takes buffers from the memory that the thread keeps.
 #[cfg_attr(all(debug_assertions, target_os = "linux"), allow(dead_code))]
 fn kept<const N: usize, R>(sizes: [usize; N], f: impl FnOnce([&mut [f32]; N]) -> R) -> R {
-    // Taken out of its place: should `f` come here again, it gets memory of its own.
+    // Taken out of its place: if `f` comes here again, it has its own memory.
     let mut memory = SCRATCH.take();
-    // A little more than asked for between the buffers, so that they do not all begin in the same
-    // lines of the cache.
+    // A little space between the buffers, so that they do not all begin in the same lines of the
+    // cache.
     let gap = 48;
     let needed = sizes.iter().map(|size| size + gap).sum();
     if memory.len() < needed {
@@ -65,7 +65,7 @@ pub(crate) mod guard {
         fn munmap(at: *mut c_void, len: usize) -> c_int;
     }
 
-    /// Pages are at most so large on Linux machines.
+    /// The largest page of Linux machines.
     const PAGE: usize = 65_536;
     const READ_WRITE: c_int = 1 | 2;
     const PRIVATE_ANONYMOUS: c_int = 0x2 | 0x20;
@@ -77,11 +77,11 @@ pub(crate) mod guard {
     }
 
     impl Guarded {
-        /// `size` numbers, all NaN.
+        /// Returns `size` numbers, all NaN.
         pub(crate) fn new(size: usize) -> Self {
             let room = (size * 4).next_multiple_of(PAGE);
             let mapped = room + PAGE;
-            // SAFETY: a mapping of its own; what is asked for is checked.
+            // SAFETY: a new mapping; the result is checked.
             let memory = unsafe {
                 let memory =
                     mmap(std::ptr::null_mut(), mapped, READ_WRITE, PRIVATE_ANONYMOUS, -1, 0);

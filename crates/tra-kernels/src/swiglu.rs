@@ -8,10 +8,10 @@ use crate::dropout::Dropout;
 use crate::parallel::{count, piece, written};
 use crate::simd::{Isa, Simd, kernel};
 
-/// `a * silu(g)`, rows of `half` numbers from rows of twice as many, with dropout if there is any.
+/// Returns `a * silu(g)`, rows of `half` numbers from rows of twice as many, with optional dropout.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn forward(isa: Isa, both: &[f32], half: usize, dropout: Option<Dropout>) -> Vec<f32> {
     check(isa, both, half);
     let rows = piece(2 * half);
@@ -32,10 +32,10 @@ pub fn forward(isa: Isa, both: &[f32], half: usize, dropout: Option<Dropout>) ->
     unsafe { written(both.len() / 2, write) }
 }
 
-/// The gradient with respect to `both`.
+/// Returns the gradient with respect to `both`.
 ///
 /// # Panics
-/// When a size does not fit.
+/// If a size does not fit.
 pub fn backward(
     isa: Isa,
     both: &[f32],
@@ -52,7 +52,7 @@ pub fn backward(
             .zip(dboth.par_chunks_mut(2 * half * rows))
             .enumerate()
             .for_each(|(index, ((both, dy), dboth))| {
-                // The first half of every row is at first what dropout leaves of `dy`.
+                // The first half of every row first holds `dy` after dropout.
                 for (row, (dy, dboth)) in
                     dy.chunks(half).zip(dboth.chunks_mut(2 * half)).enumerate()
                 {
@@ -121,7 +121,7 @@ unsafe fn forward_rows<S: Simd>(both: &[f32], half: usize, out: &mut [MaybeUnini
     }
 }
 
-/// `da = dy silu(g)`; `dg = dy a s (1 + g (1 - s))` with `s = sigmoid(g)`. `dy` comes in the first
+/// `da = dy silu(g)`; `dg = dy a s (1 + g (1 - s))` with `s = sigmoid(g)`. `dy` is in the first
 /// half of each row of `dboth`.
 ///
 /// # Safety

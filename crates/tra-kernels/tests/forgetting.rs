@@ -1,7 +1,7 @@
 //! FoX at length: logits are as exact far into a sequence as at its beginning.
 
 use tra_kernels::attention::{
-    Bias, Gradients, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
+    Gradients, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
 };
 use tra_kernels::simd::Isa;
 use tra_random::Stream;
@@ -40,7 +40,7 @@ impl Case {
             q: Rows::contiguous(&self.q[(self.keys - queries) * DIM..], [1, 1, queries], DIM),
             k: Rows::contiguous(&self.k, keys, DIM),
             v: Rows::contiguous(&self.v, keys, DIM),
-            rule: Rule::Dense(Bias::Steps(Rows::contiguous(&self.steps, [1, 1, 1], self.keys))),
+            rule: Rule::Steps(Rows::contiguous(&self.steps, [1, 1, 1], self.keys)),
             dropout: None,
             horizon,
             bounds: None,

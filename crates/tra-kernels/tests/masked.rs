@@ -1,9 +1,7 @@
 //! What is masked changes nothing: a NaN or an infinity behind the mask reaches no query that does
 //! not see it, forward or backward, on any instruction set.
 
-use tra_kernels::attention::{
-    Bias, Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward,
-};
+use tra_kernels::attention::{Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward};
 use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
 use tra_random::Stream;
@@ -64,11 +62,11 @@ impl Case {
             rule: match kind {
                 Kind::Tra => Rule::Tra { gate, leak: 0.0 },
                 Kind::Leaking => Rule::Tra { gate, leak: 0.5 },
-                Kind::Nope => Rule::Dense(Bias::None),
-                Kind::Alibi => Rule::Dense(Bias::Slope(&[0.25])),
+                Kind::Nope => Rule::Dense,
+                Kind::Alibi => Rule::Slope(Rows::contiguous(&[0.25], [1, 1, 1], 1)),
                 Kind::Fox => {
                     let steps = Rows::contiguous(&self.extra, [1, 1, 1], self.keys);
-                    Rule::Dense(Bias::Steps(steps))
+                    Rule::Steps(steps)
                 }
             },
             dropout: self.dropout,

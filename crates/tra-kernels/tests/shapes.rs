@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tra_kernels::attention::{
-    Bias, Bounds, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
+    Bounds, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward,
 };
 use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
@@ -78,9 +78,11 @@ fn attention_refuses_views_of_another_size() {
         let rule = Rule::Tra { gate: Rows::contiguous(&[], QUERIES, 0), leak: 0.0 };
         attend(|x| x.rule = rule);
     });
-    says("few slopes", "slope", || attend(|x| x.rule = Rule::Dense(Bias::Slope(&[0.5; 2]))));
+    says("few slopes", "slopes", || {
+        attend(|x| x.rule = Rule::Slope(Rows::contiguous(few, [1, 2, 1], 1)));
+    });
     says("few steps", "step", || {
-        attend(|x| x.rule = Rule::Dense(Bias::Steps(Rows::contiguous(few, [2, 3, 1], 89))));
+        attend(|x| x.rule = Rule::Steps(Rows::contiguous(few, [2, 3, 1], 89)));
     });
     says("few bounds", "bounds", || attend(|x| x.bounds = Some(vec![Bounds::default(); 5].leak())));
     says("more queries than keys", "more queries than keys", || {
@@ -97,7 +99,7 @@ fn attention_refuses_sizes_that_overflow() {
     says("overflow", "overflow", || {
         let rows = Rows::new(&one, 0, [huge, 2, 1], [0; 3], 8);
         let mut out = vec![0.0; 16];
-        let rule = Rule::Dense(Bias::None);
+        let rule = Rule::Dense;
         let isa = Isa::Portable;
         let (dropout, bounds, horizon) = (None, None, Horizon::Exact);
         let (q, k, v) = (rows, rows, rows);

@@ -154,7 +154,7 @@ impl Ahead {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use tra_nn::attention::NAMES;
+    use tra_nn::attention::mechanisms;
     use tra_nn::{DecoderConfig, Pass};
     use tra_tasks::flipflop::FlipFlop;
     use tra_tasks::{Task, TaskInfo};
@@ -275,8 +275,8 @@ mod tests {
         let device = Device::flex();
         let batch = &source(1, 4).step(0).unwrap()[0];
         let length = batch.length();
-        for (name, _) in NAMES {
-            let attention = tra_nn::attention::AnyAttentionConfig::by_name(name).unwrap();
+        for mechanism in mechanisms() {
+            let (name, attention) = (mechanism.name, mechanism.config());
             let config = DecoderConfig::new(6, 2, 16, 2).with_attention(attention);
             let decoder = config.init_seeded(1, &device).unwrap();
             let together = decoder.forward(batch.tensor(0, length, &decoder), Pass::eval());

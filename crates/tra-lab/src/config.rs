@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use tra_nn::attention::AnyAttentionConfig;
-use tra_nn::{DecoderConfig, DropoutPlacement, EMBEDDING_BOUND, Size};
+use tra_nn::{DecoderConfig, Size};
 use tra_tasks::TaskSpec;
 
 use crate::curriculum::Curriculum;
@@ -14,7 +13,7 @@ use crate::error::{LabError, toml_reason};
 pub use crate::lengths::Lengths;
 use crate::optimizer::{OptimizerConfig, OptimizerKind};
 pub use crate::overrides::Override;
-use crate::overrides::{Given, blame};
+use crate::overrides::{Given, blame, regroup};
 
 /// The layout of run directories this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -97,10 +96,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-fn is_one(sharpness: &f64) -> bool {
-    *sharpness == 1.0
-}
-
 /// What is tested during training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -121,77 +116,64 @@ impl Default for EvalConfig {
     }
 }
 
-/// The model: a named size or free sizes, and the mechanism.
+/// The model: a named size, and the settings of the decoder. In a file they stand side by side; layers,
+/// width and heads that are given win over the size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(try_from = "Table", into = "Table")]
 pub struct ModelConfig {
-    /// `tiny`, `mini`, `small` or `medium`; free sizes win over it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size: Option<String>,
-    /// Number of blocks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub layers: Option<usize>,
-    /// Width of the residual stream.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub width: Option<usize>,
-    /// Number of heads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heads: Option<usize>,
-    /// Rate of dropout.
-    pub dropout: f64,
-    /// Rate of dropout on the embedding, where it is not `dropout`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub embedding_dropout: Option<f64>,
-    /// Where attention drops.
-    pub dropout_placement: DropoutPlacement,
-    /// The least that attention's logits are multiplied by in training.
-    #[serde(skip_serializing_if = "is_one")]
-    pub sharpness: f64,
-    /// Whether the output takes the embedding's table in place of one of its own.
-    pub tied: bool,
-    /// Embeddings begin evenly in this range around 0.
-    pub embedding_bound: f64,
-    /// The mechanism and its settings.
-    pub attention: AnyAttentionConfig,
+    /// The named size; missing: `mini`.
+    pub size: Option<Size>,
+    /// The decoder. Its vocabulary and padding are the task's, and those here mean nothing.
+    pub decoder: DecoderConfig,
 }
+
+/// Settings of a decoder that no file of a run has: two are the task's, and one is as published.
+const NOT_IN_FILES: [&str; 3] = ["vocab", "pad_index", "norm_eps"];
 
 impl Default for ModelConfig {
     fn default() -> Self {
-        Self {
-            size: None,
-            layers: None,
-            width: None,
-            heads: None,
-            dropout: 0.01,
-            embedding_dropout: None,
-            dropout_placement: DropoutPlacement::Logits,
-            sharpness: 1.0,
-            tied: false,
-            embedding_bound: EMBEDDING_BOUND,
-            attention: AnyAttentionConfig::Tra(Default::default()),
+        Self { size: None, decoder: DecoderConfig::sized(Size::default(), 1) }
+    }
+}
+
+impl TryFrom<Table> for ModelConfig {
+    type Error = String;
+
+    fn try_from(mut given: Table) -> Result<Self, String> {
+        let reason = |e: toml::de::Error| toml_reason("", &e);
+        if let Some(key) = NOT_IN_FILES.into_iter().find(|key| given.contains_key(*key)) {
+            return Err(format!("unknown field `{key}`"));
         }
+        let size = given.remove("size").map(Value::try_into).transpose().map_err(reason)?;
+        let decoder = DecoderConfig::sized(size.unwrap_or_default(), 1);
+        let mut settings = Table::try_from(decoder).map_err(|e| e.to_string())?;
+        settings.extend(given);
+        Ok(Self { size, decoder: settings.try_into().map_err(reason)? })
+    }
+}
+
+impl From<ModelConfig> for Table {
+    fn from(ModelConfig { size, decoder }: ModelConfig) -> Self {
+        let (layers, width, heads) = size.unwrap_or_default().dimensions();
+        let mut table = Table::try_from(decoder).unwrap_or_default();
+        for key in NOT_IN_FILES {
+            table.remove(key);
+        }
+        for (key, by_size) in [("layers", layers), ("width", width), ("heads", heads)] {
+            if table.get(key) == Some(&Value::from(by_size as i64)) {
+                table.remove(key);
+            }
+        }
+        table.extend(size.map(|size| ("size".to_string(), Value::from(size.name()))));
+        table
     }
 }
 
 impl ModelConfig {
-    /// The decoder for a vocabulary. Without any size it is `mini`.
+    /// Returns the decoder for a vocabulary.
     pub fn decoder(&self, vocab: usize) -> Result<DecoderConfig, LabError> {
-        let size: Size =
-            self.size.as_deref().unwrap_or("mini").parse().map_err(tra_nn::Error::from)?;
-        let (layers, width, heads) = size.dimensions();
-        let config = DecoderConfig::new(
-            vocab,
-            self.layers.unwrap_or(layers),
-            self.width.unwrap_or(width),
-            self.heads.unwrap_or(heads),
-        )
-        .with_attention(self.attention.clone())
-        .with_dropout(self.dropout)
-        .with_embedding_dropout(self.embedding_dropout)
-        .with_dropout_placement(self.dropout_placement)
-        .with_sharpness(self.sharpness)
-        .with_tied(self.tied)
-        .with_embedding_bound(self.embedding_bound);
+        let mut config = self.decoder.clone();
+        config.vocab = vocab;
         config.validate().map_err(tra_nn::Error::from)?;
         Ok(config)
     }
@@ -270,11 +252,12 @@ impl RunConfig {
     /// The settings of a table with others over them. Whatever is wrong is laid at the door of `file` or of the flag or
     /// `--set` that made it wrong.
     pub(crate) fn from_table(
-        table: Table,
+        mut table: Table,
         flags: Vec<Override>,
         set: &[String],
         file: Option<&Path>,
     ) -> Result<Self, LabError> {
+        regroup(&mut table);
         let flags = flags.into_iter().map(Given::Flag);
         let given: Vec<Given<'_>> =
             flags.chain(set.iter().map(|setting| Given::Set(setting))).collect();
@@ -291,7 +274,8 @@ impl RunConfig {
     /// The settings that a run wrote down. What every run writes must be there: a file without it is no
     /// run's. Whether they could be trained with here and now is not asked: the run may be from a larger
     /// machine, or from before a rule.
-    pub fn recorded(table: Table, file: &Path) -> Result<Self, LabError> {
+    pub fn recorded(mut table: Table, file: &Path) -> Result<Self, LabError> {
+        regroup(&mut table);
         let has = |path: &str| {
             let mut keys = path.split('.');
             let first = keys.next().and_then(|key| table.get(key));
@@ -422,6 +406,56 @@ mod tests {
         assert_eq!(parse("length = 512").unwrap().length, Some(Lengths { from: 512, to: 512 }));
     }
 
+    /// What older files have beside `research` is the same as in it, in a file and in `--set`; the last
+    /// one given wins, and what is written is in today's form.
+    #[test]
+    fn settings_of_research_may_stand_where_they_stood() {
+        let new = "[model.research]\nsharpness = 0.3\nembedding_dropout = 0.1\nembedding_bound = 1.0\n\
+                   [model.attention]\nname = 'tra'\n[model.attention.research]\nleak = 1.0";
+        let old = "[model]\nsharpness = 0.3\nembedding_dropout = 0.1\nembedding_bound = 1.0\n\
+                   [model.attention]\nname = 'tra'\nleak = 1.0";
+        let config = parse(old).unwrap();
+        assert_eq!(config, parse(new).unwrap());
+        assert_ne!(config, RunConfig::default());
+        let text = toml::to_string(&config).unwrap();
+        assert!(text.contains("[model.research]") && text.contains("[model.attention.research]"));
+        assert_eq!(parse(&text).unwrap(), config);
+        let set = |file: &str, set: &str| {
+            RunConfig::from_table(file.parse().unwrap(), vec![], &[set.into()], None).unwrap()
+        };
+        for file in [old, new] {
+            for (old, new, at) in [
+                ("model.sharpness=0.5", "model.research.sharpness=0.5", 0.5),
+                ("model.attention.leak=0.5", "model.attention.research.leak=0.5", 0.3),
+            ] {
+                assert_eq!(set(file, old), set(file, new));
+                assert_ne!(set(file, old), config);
+                assert_eq!(set(file, old).model.decoder.research.sharpness, at);
+            }
+        }
+        let twice = parse("[model]\nsharpness = 0.3\n[model.research]\nsharpness = 0.3");
+        assert!(twice.unwrap_err().contains("unknown field `sharpness`"));
+        let of_rope = parse("[model.attention]\nname = 'rope'\nleak = 1.0").unwrap_err();
+        assert!(of_rope.contains("unknown field `leak`"), "{of_rope}");
+    }
+
+    #[test]
+    fn sizes_that_are_given_win_over_the_named_one() {
+        let config = parse("[model]\nsize = 'tiny'\nlayers = 3\nheads = 2").unwrap();
+        let DecoderConfig { layers, width, heads, .. } = config.model.decoder;
+        assert_eq!((layers, width, heads), (3, 128, 2));
+        let text = toml::to_string(&config).unwrap();
+        assert!(text.contains("size = \"tiny\"") && text.contains("layers = 3"), "{text}");
+        assert!(!text.contains("width") && !text.contains("vocab"), "{text}");
+        assert_eq!(parse(&text).unwrap(), config);
+        for key in NOT_IN_FILES {
+            let error = parse(&format!("[model]\n{key} = 1")).unwrap_err();
+            assert!(error.contains(&format!("unknown field `{key}`")), "{error}");
+        }
+        let error = parse("[model.attention]\nname = 'rope'\ntheta = 'far'").unwrap_err();
+        assert!(error.contains("attention.theta"), "{error}");
+    }
+
     #[test]
     fn typos_are_errors_that_name_the_key() {
         for (text, part) in [
@@ -465,7 +499,11 @@ mod tests {
         let set = ["lr=0.5".to_string(), "task.name=copy".into(), "task.alphabet=26".into()];
         let config = RunConfig::from_table(table, flags, &set, None).unwrap();
         assert_eq!((config.steps, config.lr), (9, 0.5));
-        assert_eq!(config.model.attention.name(), "alibi", "rope's theta does not get in the way");
+        assert_eq!(
+            config.model.decoder.attention.name(),
+            "alibi",
+            "rope's theta does not get in the way"
+        );
         let error =
             RunConfig::from_table(Table::new(), Vec::new(), &["lr".into()], None).unwrap_err();
         assert!(error.to_string().contains("path=value"));

@@ -247,7 +247,7 @@ mod tests {
     use crate::loss::cross_entropy;
     use burn::tensor::Device;
     use tra_nn::DecoderConfig;
-    use tra_nn::attention::{AnyAttentionConfig, LearnedConfig, NAMES};
+    use tra_nn::attention::{AnyAttentionConfig, LearnedConfig, mechanisms};
 
     fn flipflop() -> OpenTask {
         "flipflop".parse::<TaskSpec>().unwrap().open().unwrap()
@@ -260,9 +260,10 @@ mod tests {
         let task = flipflop();
         let samples = (0..2).map(|i| task.draw("iid", (1200, 1200), 1, i).unwrap());
         let batch = Batch::new(samples.collect());
-        for (name, _) in NAMES {
-            let attention = match AnyAttentionConfig::by_name(name).unwrap() {
-                AnyAttentionConfig::Learned(c) => LearnedConfig { count: 1200, ..c }.into(),
+        for mechanism in mechanisms() {
+            let name = mechanism.name;
+            let attention = match mechanism.config() {
+                AnyAttentionConfig::Learned(c) => c.with_count(1200).into(),
                 other => other,
             };
             let config = DecoderConfig::new(6, 1, 8, 2).with_attention(attention);
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn more_tokens_than_learned_positions_are_an_error() {
-        let learned = LearnedConfig { count: 100, ..LearnedConfig::default() };
+        let learned = LearnedConfig::default().with_count(100);
         let config = DecoderConfig::new(6, 1, 8, 2).with_attention(learned);
         let decoder = config.init_seeded(1, &Device::flex()).unwrap();
         let ask = |length| {

@@ -28,7 +28,7 @@ impl Given<'_> {
     /// Puts it into the settings so far.
     pub(crate) fn apply(&self, table: &mut Table) -> Result<(), LabError> {
         match self {
-            Self::Flag((path, value)) => insert(table, path, value.clone()),
+            Self::Flag((path, value)) => insert(table, &today(path), value.clone()),
             Self::Set(setting) => {
                 let (path, text) = setting.split_once('=').ok_or_else(|| {
                     LabError::Setting("give it as path=value, as task.alphabet=26".into())
@@ -36,7 +36,11 @@ impl Given<'_> {
                 // A bare word is a string: --set model.attention.name=rope.
                 let line = format!("value = {}", text.trim());
                 let value = line.parse::<Table>().ok().and_then(|mut t| t.remove("value"));
-                insert(table, path.trim(), value.unwrap_or_else(|| Value::from(text.trim())))
+                insert(
+                    table,
+                    &today(path.trim()),
+                    value.unwrap_or_else(|| Value::from(text.trim())),
+                )
             }
         }
     }
@@ -95,6 +99,43 @@ pub(crate) fn blame<T>(
             (Given::Flag(_), None) => error,
             (given, _) => LabError::Given { setting: given.to_string(), cause: Box::new(error) },
         },
+    }
+}
+
+/// Tables with a table `research` in them, and the settings in it that older files have beside it.
+const RESEARCH: [(&str, &[&str]); 2] = [
+    ("model", &["sharpness", "embedding_dropout", "embedding_bound"]),
+    ("model.attention", &["leak"]),
+];
+
+/// Returns where the setting of a path stands today.
+fn today(path: &str) -> String {
+    let (parent, key) = path.rsplit_once('.').unwrap_or_default();
+    match RESEARCH.iter().any(|(table, moved)| *table == parent && moved.contains(&key)) {
+        true => format!("{parent}.research.{key}"),
+        false => path.into(),
+    }
+}
+
+/// Moves the settings of an older file to where they stand today. A setting that is there too stays,
+/// and is then an unknown field. Only TRA has a leak.
+pub(crate) fn regroup(table: &mut Table) {
+    for (path, moved) in RESEARCH {
+        let part = path.split('.').try_fold(&mut *table, |t, key| t.get_mut(key)?.as_table_mut());
+        let Some(part) = part else { continue };
+        if part.get("name").is_some_and(|name| name.as_str() != Some("tra")) {
+            continue;
+        }
+        for key in moved {
+            if part.get("research").is_some_and(|group| group.get(key).is_some()) {
+                continue;
+            }
+            let Some(value) = part.remove(*key) else { continue };
+            let group = part.entry("research").or_insert_with(|| Table::new().into());
+            if let Value::Table(group) = group {
+                group.insert((*key).into(), value);
+            }
+        }
     }
 }
 

@@ -276,7 +276,7 @@ fn by_position(losses: &[(f64, usize)]) -> Vec<PositionLoss> {
 mod tests {
     use super::*;
     use burn::tensor::Device;
-    use tra_nn::attention::{AnyAttentionConfig, NAMES};
+    use tra_nn::attention::mechanisms;
     use tra_nn::{DecoderConfig, Pass};
     use tra_random::Stream;
 
@@ -323,8 +323,8 @@ mod tests {
     fn one_pass_equals_token_by_token_for_every_mechanism_and_protocol() {
         let device = Device::flex();
         let tokens = tokens(61);
-        for (name, _) in NAMES {
-            let attention = AnyAttentionConfig::by_name(name).unwrap();
+        for mechanism in mechanisms() {
+            let (name, attention) = (mechanism.name, mechanism.config());
             let config = DecoderConfig::new(VOCAB, 2, 16, 2).with_attention(attention);
             let decoder = config.without_padding().init_seeded(5, &device).unwrap();
             for windows in all() {

@@ -82,8 +82,9 @@ pub fn write(
 
 /// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
 pub fn write_for(run: &RunDir, mut warn: impl FnMut(String)) {
-    let title =
-        |config: RunConfig| format!("{} with {}", run.name(), config.model.attention.name());
+    let title = |config: RunConfig| {
+        format!("{} with {}", run.name(), config.model.decoder.attention.name())
+    };
     let shown = Shown::default();
     let written = run.config().and_then(|config| {
         write(&title(config), &[run.path()], Some(&shown), &run.report_path(), &mut warn)
@@ -137,7 +138,7 @@ fn run(
     });
     let run = Run {
         name: dir.name(),
-        attention: config.model.attention.name().into(),
+        attention: config.model.decoder.attention.name().into(),
         task: config.task.name().into(),
         unit: config.task.info().unit.into(),
         measure: config.measure(),

@@ -204,7 +204,7 @@ impl Cell {
         GridRow {
             task: self.config.task.name().into(),
             measure: self.config.measure(),
-            attention: self.config.model.attention.name().into(),
+            attention: self.config.model.decoder.attention.name().into(),
             results,
         }
     }

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use rayon::prelude::*;
 use tra_lab::loss::cross_entropy;
 use tra_lab::optimizer::{FlatGradients, Optimizer, OptimizerConfig, OptimizerKind};
-use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
+use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, mechanisms};
 use tra_nn::{Decoder, DecoderConfig, Pass};
 use tra_random::Stream;
 
@@ -58,8 +58,8 @@ fn trained(attention: &AnyAttentionConfig, kind: OptimizerKind) -> Vec<u32> {
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    for (name, _) in NAMES {
-        let attention = AnyAttentionConfig::by_name(name).unwrap();
+    for mechanism in mechanisms() {
+        let (name, attention) = (mechanism.name, mechanism.config());
         if !attention.has_kernel() {
             continue;
         }

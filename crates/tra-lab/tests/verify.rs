@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor};
 use tra_lab::loss::cross_entropy;
 use tra_lab::verify::{Tolerance, Verdict, verify};
-use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, NAMES};
+use tra_nn::attention::{AnyAttentionConfig, AttentionConfig, mechanisms};
 use tra_nn::checkpoint::{HostTensor, TensorFile, Values};
 use tra_nn::{Decoder, DecoderConfig, Pair, Pass, Probe};
 
@@ -92,14 +92,14 @@ const UNRECORDED: [&str; 2] = ["sinusoidal", "learned"];
 
 #[test]
 fn every_rival_was_recorded_with_a_library() {
-    let rivals = NAMES.iter().map(|(name, _)| *name);
+    let rivals = mechanisms().map(|mechanism| mechanism.name);
     for name in rivals.filter(|n| !n.starts_with("tra") && !UNRECORDED.contains(n)) {
         let verdict = run(&repository(&format!("tests/recorded/rival_{name}.safetensors")));
         let contents = &verdict.contents;
         assert!(contents.starts_with(&format!("{name}: batch ")), "{contents}");
         assert!(contents.contains(", by "), "{contents}");
         let by_kernel = verdict.tensors.iter().any(|t| t.name == "kernel.grad_q");
-        assert_eq!(by_kernel, AnyAttentionConfig::by_name(name).unwrap().has_kernel(), "{name}");
+        assert_eq!(by_kernel, name.parse::<AnyAttentionConfig>().unwrap().has_kernel(), "{name}");
     }
 }
 
@@ -294,8 +294,8 @@ fn near_threshold_pairs_follow_the_recording_and_others_do_not() {
 fn every_mechanism_can_be_recorded_and_verified() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording.safetensors");
-    for (name, _) in NAMES {
-        let attention = AnyAttentionConfig::by_name(name).unwrap();
+    for mechanism in mechanisms() {
+        let (name, attention) = (mechanism.name, mechanism.config());
         let config = DecoderConfig::new(9, 2, 12, 2).with_attention(attention);
         record(&path, (&config, 1), &random_tokens(21, 9), &[]);
         let verdict = run(&path);

@@ -7,7 +7,7 @@ use burn::tensor::activation::silu;
 use tra_kernels::dropout::Dropout;
 use tra_random::Stream;
 
-use crate::attention::{AnyAttention, AttentionLayer, AttentionLayerConfig};
+use crate::attention::{AnyAttention, AttentionLayer};
 use crate::config::DecoderConfig;
 use crate::dropout::drop;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use crate::norm::RmsNorm;
 use crate::ops::linear;
 use crate::pass::LayerPass;
 
-/// Attention, then the feed-forward part, each behind a norm and added to the stream.
+/// Attention, then the feed-forward part, each after a norm and added to the stream.
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before attention.
@@ -36,29 +36,18 @@ impl Block {
         layer: usize,
         init: &WeightInit,
     ) -> Result<Self, Error> {
-        let DecoderConfig { width, heads, dropout, dropout_placement, sharpness, norm_eps, .. } =
-            *config;
-        let mechanism = config.attention.clone();
-        let attn = AttentionLayerConfig {
-            width,
-            heads,
-            mechanism,
-            dropout,
-            dropout_placement,
-            sharpness,
-            layer,
-        };
+        let DecoderConfig { width, dropout, norm_eps, .. } = *config;
         Ok(Self {
             ln1: RmsNorm::new(width, norm_eps, &init.scope("ln1")),
-            attn: attn.init_with(&init.scope("attn"))?,
+            attn: config.attention_layer(layer).init_with(&init.scope("attn"))?,
             ln2: RmsNorm::new(width, norm_eps, &init.scope("ln2")),
             mlp: Mlp::new(width, dropout, &init.scope("mlp")),
         })
     }
 
-    /// Shape `[batch, length, width]` in and out.
+    /// Runs the block. Shape `[batch, length, width]` in and out.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
-        let stream = pass.dropout;
+        let stream = pass.training;
         let x = self.ln1.forward(x);
         let x = x.clone() + self.attn.forward(x, pass);
         let x = self.ln2.forward(x);

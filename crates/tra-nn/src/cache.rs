@@ -1,4 +1,4 @@
-//! What generation remembers: keys, values and, for some mechanisms, one number per key and head.
+//! The cache of generation: keys, values and, for some mechanisms, one number per key and head.
 
 use burn::tensor::{Slice, Tensor};
 use tra_kernels::attention::Bounds;
@@ -51,16 +51,15 @@ impl<const D: usize> Growing<D> {
     }
 }
 
-/// What one layer remembers.
+/// The cache of one layer.
 #[derive(Clone, Debug, Default)]
 pub struct LayerCache {
     keys: Growing<4>,
     values: Growing<4>,
     state: Growing<3>,
     totals: Option<Tensor<3>>,
-    /// Bounds of the keys and values of each head, for the fused kernel.
+    /// Bounds of the keys and values of each head, for the fused kernel; empty where there is none.
     bounds: Vec<Bounds>,
-    has_bounds: bool,
 }
 
 impl LayerCache {
@@ -69,48 +68,47 @@ impl LayerCache {
         Self::default()
     }
 
-    /// How many positions it holds.
+    /// Returns the number of positions.
     pub fn len(&self) -> usize {
         self.keys.length
     }
 
-    /// Whether it holds nothing yet.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends keys and values `[batch, heads, new, head_dim]`; gives all of them so far.
+    /// Appends keys and values `[batch, heads, new, head_dim]`; returns all so far.
     pub(crate) fn extend(&mut self, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         if let Some(old) = &self.keys.buffer {
             let ([b, h, _, e], [b2, h2, _, e2]) = (old.dims(), k.dims());
             assert!(
                 (b, h, e) == (b2, h2, e2),
-                "the cache holds batch {b}, {h} heads of {e}; it was given batch {b2}, {h2} heads of {e2}"
+                "the cache holds batch {b}, {h} heads of {e}; the new keys have batch {b2}, {h2} heads of {e2}"
             );
         }
-        let known = self.has_bounds || self.is_empty();
-        self.has_bounds = known
-            && fused::usable(&k)
-            && fused::bounds_of(k.clone(), v.clone(), &mut self.bounds).is_some();
+        if fused::usable(&k) {
+            fused::extend_bounds(&mut self.bounds, k.clone(), v.clone());
+        }
         (self.keys.extend(k), self.values.extend(v))
     }
 
     pub(crate) fn bounds(&self) -> Option<Vec<Bounds>> {
-        self.has_bounds.then(|| self.bounds.clone())
+        (!self.bounds.is_empty()).then(|| self.bounds.clone())
     }
 
-    /// A mechanism's own numbers for every position, which it replaces at each pass.
+    /// Returns a mechanism's own numbers for every position, which it replaces at each pass.
     pub(crate) fn totals(&mut self) -> &mut Option<Tensor<3>> {
         &mut self.totals
     }
 
-    /// Appends a mechanism's own `[batch, heads, new]` numbers; gives all of them so far.
+    /// Appends a mechanism's own `[batch, heads, new]` numbers; returns all so far.
     pub(crate) fn extend_state(&mut self, state: Tensor<3>) -> Tensor<3> {
         self.state.extend(state)
     }
 }
 
-/// What a whole decoder remembers: one [`LayerCache`] a layer.
+/// The cache of a decoder: one [`LayerCache`] per layer.
 ///
 /// See [`Decoder::forward`](crate::Decoder::forward) for an example.
 #[derive(Clone, Debug)]
@@ -123,12 +121,12 @@ impl Cache {
         Self { layers: vec![LayerCache::new(); layers] }
     }
 
-    /// How many positions it holds.
+    /// Returns the number of positions.
     pub fn len(&self) -> usize {
         self.layers.first().map_or(0, LayerCache::len)
     }
 
-    /// Whether it holds nothing yet.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

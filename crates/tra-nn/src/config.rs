@@ -3,19 +3,23 @@
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::attention::{AnyAttentionConfig, AttentionConfig, HeadSizes, TraConfig};
+use crate::attention::{AnyAttentionConfig, AttentionConfig, AttentionLayerConfig};
 use crate::decoder::Decoder;
 use crate::dropout::DropoutPlacement;
 use crate::error::{ConfigError, Error, TokenError};
 use crate::init::WeightInit;
 use crate::positions::PositionEncoding;
+use crate::research::{Research, regroup};
+use crate::settings::{builders, is_default};
 
-/// A named size (after Turc et al. 2019): heads of 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A named size (after Turc et al. 2019), with heads of 64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Size {
     /// 2 layers, width 128, 2 heads.
     Tiny,
     /// 4 layers, width 256, 4 heads.
+    #[default]
     Mini,
     /// 4 layers, width 512, 8 heads.
     Small,
@@ -24,7 +28,22 @@ pub enum Size {
 }
 
 impl Size {
-    /// Layers, width and heads.
+    /// Lists all sizes, the smallest first.
+    pub fn all() -> impl ExactSizeIterator<Item = Size> {
+        [Size::Tiny, Size::Mini, Size::Small, Size::Medium].into_iter()
+    }
+
+    /// Returns the name that users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Size::Tiny => "tiny",
+            Size::Mini => "mini",
+            Size::Small => "small",
+            Size::Medium => "medium",
+        }
+    }
+
+    /// Returns layers, width and heads.
     pub fn dimensions(self) -> (usize, usize, usize) {
         match self {
             Size::Tiny => (2, 128, 2),
@@ -39,13 +58,8 @@ impl std::str::FromStr for Size {
     type Err = ConfigError;
 
     fn from_str(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "tiny" => Ok(Size::Tiny),
-            "mini" => Ok(Size::Mini),
-            "small" => Ok(Size::Small),
-            "medium" => Ok(Size::Medium),
-            _ => Err(ConfigError::UnknownSize(name.into())),
-        }
+        let size = Self::all().find(|size| size.name() == name);
+        size.ok_or_else(|| ConfigError::UnknownSize(name.into()))
     }
 }
 
@@ -57,7 +71,7 @@ impl std::str::FromStr for Size {
 ///
 /// let tra = DecoderConfig::sized(Size::Mini, 6);
 /// let rope = DecoderConfig::sized(Size::Mini, 6).with_attention(RopeConfig::default());
-/// let free = DecoderConfig::new(257, 3, 72, 3);
+/// let free = DecoderConfig::new(257, 3, 72, 3).with_dropout(0.1);
 /// assert_eq!(free.init(&Device::flex())?.config().head_dim(), 24);
 ///
 /// let wrong = DecoderConfig::new(257, 3, 72, 5).init(&Device::flex()).unwrap_err();
@@ -66,6 +80,7 @@ impl std::str::FromStr for Size {
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct DecoderConfig {
     /// Number of tokens.
     pub vocab: usize,
@@ -79,47 +94,30 @@ pub struct DecoderConfig {
     pub attention: AnyAttentionConfig,
     /// Rate of dropout in training: on the embedding, in attention, in the feed-forward part.
     pub dropout: f64,
-    /// Rate of dropout on the embedding, where it is not to be `dropout` as published. More of
-    /// it, 0.1, carries copies to longer strings (docs/tried.md).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub embedding_dropout: Option<f64>,
     /// Where attention drops.
     pub dropout_placement: DropoutPlacement,
-    /// In training every layer multiplies its logits, at every step, by a number drawn evenly from this to 1. A flatter softmax
-    /// is what a longer sequence makes: the right key must stand out further, or the others leave. 1 is as published.
-    #[serde(default = "as_sharp", skip_serializing_if = "is_as_sharp")]
-    pub sharpness: f64,
     /// Epsilon of the norms on the residual stream.
     pub norm_eps: f64,
     /// A token whose embedding is never trained, used for padding.
     pub pad_index: Option<usize>,
-    /// Whether the output takes the embedding's table in place of one of its own, as many language
+    /// Whether the output uses the embedding's table instead of one of its own, as many language
     /// models do. The published decoder does not.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tied: bool,
-    /// Embeddings begin evenly in this range around 0; the published decoder has 0.01. An AdamW step
-    /// moves them by up to the learning rate, whatever their size, so a high one wants more.
-    #[serde(default = "embedding_bound", skip_serializing_if = "is_embedding_bound")]
-    pub embedding_bound: f64,
+    /// Settings for experiments, all off by default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub research: Research,
 }
 
-/// As published.
-pub const EMBEDDING_BOUND: f64 = 0.01;
-
-fn as_sharp() -> f64 {
-    1.0
-}
-
-fn is_as_sharp(sharpness: &f64) -> bool {
-    *sharpness == 1.0
-}
-
-fn embedding_bound() -> f64 {
-    EMBEDDING_BOUND
-}
-
-fn is_embedding_bound(bound: &f64) -> bool {
-    *bound == EMBEDDING_BOUND
+builders! {
+    DecoderConfig {
+        with_dropout(dropout: f64);
+        with_dropout_placement(dropout_placement: DropoutPlacement);
+        with_norm_eps(norm_eps: f64);
+        with_pad_index(pad_index: Option<usize>);
+        with_tied(tied: bool);
+        with_research(research: Research);
+    }
 }
 
 impl DecoderConfig {
@@ -130,15 +128,13 @@ impl DecoderConfig {
             layers,
             width,
             heads,
-            attention: TraConfig::default().into(),
+            attention: AnyAttentionConfig::default(),
             dropout: 0.01,
-            embedding_dropout: None,
             dropout_placement: DropoutPlacement::Logits,
-            sharpness: 1.0,
             norm_eps: 1e-6,
             pad_index: Some(0),
             tied: false,
-            embedding_bound: EMBEDDING_BOUND,
+            research: Research::default(),
         }
     }
 
@@ -148,44 +144,23 @@ impl DecoderConfig {
         Self::new(vocab, layers, width, heads)
     }
 
-    /// The same with another mechanism.
+    /// Sets the mechanism.
+    #[must_use]
     pub fn with_attention(self, attention: impl Into<AnyAttentionConfig>) -> Self {
         Self { attention: attention.into(), ..self }
     }
 
-    /// The same with another rate of dropout.
-    pub fn with_dropout(self, dropout: f64) -> Self {
-        Self { dropout, ..self }
-    }
-
-    /// The same with a rate of dropout for the embedding alone; none is that of the rest.
-    pub fn with_embedding_dropout(self, embedding_dropout: Option<f64>) -> Self {
-        Self { embedding_dropout, ..self }
-    }
-
-    /// The same with attention dropping elsewhere.
-    pub fn with_dropout_placement(self, dropout_placement: DropoutPlacement) -> Self {
-        Self { dropout_placement, ..self }
-    }
-
-    /// The same with logits that training multiplies by a number from `sharpness` to 1.
-    pub fn with_sharpness(self, sharpness: f64) -> Self {
-        Self { sharpness, ..self }
-    }
-
-    /// The same for text: every token is trained, as none is padding.
+    /// Sets [`pad_index`](Self::pad_index) to none, as for text, in which every token is trained.
+    #[must_use]
     pub fn without_padding(self) -> Self {
-        Self { pad_index: None, ..self }
+        self.with_pad_index(None)
     }
 
-    /// The same with one table for embedding and output, or with two.
-    pub fn with_tied(self, tied: bool) -> Self {
-        Self { tied, ..self }
-    }
-
-    /// The same with embeddings, and what positions add to them, that begin in another range.
-    pub fn with_embedding_bound(self, embedding_bound: f64) -> Self {
-        Self { embedding_bound, ..self }
+    /// Reads the settings from JSON, as this or any earlier version of this crate wrote them.
+    pub fn from_json(json: &str) -> Result<Self, serde_json::Error> {
+        let mut config = serde_json::from_str(json)?;
+        regroup(&mut config);
+        serde_json::from_value(config.into())
     }
 
     /// Width of one head.
@@ -193,7 +168,7 @@ impl DecoderConfig {
         self.width / self.heads.max(1)
     }
 
-    /// How many positions it has, where there is an end to them: only `learned` has one.
+    /// Returns the number of positions, where there is an end to them: only `learned` has one.
     pub fn limit(&self) -> Option<usize> {
         match self.attention.positions()? {
             PositionEncoding::Learned { count } => Some(count),
@@ -201,7 +176,7 @@ impl DecoderConfig {
         }
     }
 
-    /// Says so if a sequence of `length` tokens is longer than the model has positions.
+    /// Refuses a sequence of `length` tokens if the model has fewer positions.
     pub fn check_length(&self, length: usize) -> Result<(), TokenError> {
         match self.limit() {
             Some(limit) if length > limit => Err(TokenError::TooLong { length, limit }),
@@ -209,38 +184,34 @@ impl DecoderConfig {
         }
     }
 
-    /// Says what is wrong with the settings, if anything is.
+    /// Refuses settings that no decoder can have, and names the one at fault.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let Self {
-            vocab, layers, width, heads, dropout, sharpness, norm_eps, embedding_bound, ..
-        } = *self;
-        let sizes = [("vocab", vocab), ("layers", layers), ("width", width), ("heads", heads)];
-        if let Some((field, _)) = sizes.into_iter().find(|(_, value)| *value == 0) {
-            return Err(ConfigError::Zero { field });
+        let Self { vocab, layers, norm_eps, .. } = *self;
+        for (field, value) in [("vocab", vocab), ("layers", layers)] {
+            ConfigError::check_not_zero(field, value)?;
         }
-        if width % heads != 0 {
-            return Err(ConfigError::HeadsDoNotDivideWidth { heads, width });
-        }
-        if !(0.0..1.0).contains(&dropout) {
-            return Err(ConfigError::Dropout(dropout));
-        }
-        if let Some(rate) = self.embedding_dropout.filter(|rate| !(0.0..1.0).contains(rate)) {
-            return Err(ConfigError::EmbeddingDropout(rate));
-        }
-        if !(sharpness > 0.0 && sharpness <= 1.0) {
-            return Err(ConfigError::Sharpness(sharpness));
-        }
+        self.attention_layer(0).validate()?;
+        self.research.validate()?;
         if !(norm_eps > 0.0 && norm_eps.is_finite()) {
             return Err(ConfigError::NormEps(norm_eps));
         }
-        if !(embedding_bound > 0.0 && (embedding_bound as f32).is_finite()) {
-            return Err(ConfigError::EmbeddingBound(embedding_bound));
+        match self.pad_index.filter(|pad| *pad >= vocab) {
+            Some(pad_index) => Err(ConfigError::PadOutsideVocab { pad_index, vocab }),
+            None => Ok(()),
         }
-        if let Some(pad_index) = self.pad_index.filter(|pad| *pad >= vocab) {
-            return Err(ConfigError::PadOutsideVocab { pad_index, vocab });
+    }
+
+    /// Settings of the attention of one layer.
+    pub(crate) fn attention_layer(&self, layer: usize) -> AttentionLayerConfig<AnyAttentionConfig> {
+        AttentionLayerConfig {
+            width: self.width,
+            heads: self.heads,
+            mechanism: self.attention.clone(),
+            dropout: self.dropout,
+            dropout_placement: self.dropout_placement,
+            layer,
+            sharpness: self.research.sharpness,
         }
-        let sizes = HeadSizes { width, heads, head_dim: self.head_dim(), layer: 0 };
-        self.attention.validate(sizes)
     }
 
     /// Makes the decoder with weights drawn from the generator of the device.

@@ -17,11 +17,11 @@ use crate::ops::{linear, product};
 use crate::pass::{LayerPass, Pass};
 use crate::positions::PositionEmbedding;
 
-/// Tokens in one pass, over all its sequences, where long sequences are read in pieces.
+/// Tokens in one pass over all sequences, if long sequences are read in pieces.
 const PIECE: usize = 4096;
 
-/// Query-key pairs over all heads and sequences held at once, where attention has no kernel: 4M are
-/// 16 MB for each intermediate matrix.
+/// Query-key pairs over all heads and sequences in one pass, if attention has no kernel: 4M are 16 MB
+/// per intermediate matrix.
 const PAIRS: usize = 1 << 22;
 
 /// A decoder-only language model. Field names are those of a reference checkpoint.
@@ -29,13 +29,13 @@ const PAIRS: usize = 1 << 22;
 pub struct Decoder {
     /// Tokens to vectors.
     pub embedding: Embedding,
-    /// What every position adds to them, for mechanisms that know position by it.
+    /// The vectors added at every position, for mechanisms that use them.
     pub position: Option<PositionEmbedding>,
     /// The blocks.
     pub layers: Vec<Block>,
     /// The last norm.
     pub outln: RmsNorm,
-    /// Vectors to logits; none where the embedding's table is [tied](DecoderConfig::tied).
+    /// Vectors to logits; none if the output is [tied](DecoderConfig::tied) to the embedding.
     pub out: Option<Linear>,
     #[module(skip)]
     config: DecoderConfig,
@@ -43,13 +43,13 @@ pub struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(config: DecoderConfig, init: &WeightInit) -> Result<Self, Error> {
-        let DecoderConfig { vocab, layers, width, norm_eps, tied, embedding_bound, .. } = config;
+        let DecoderConfig { vocab, layers, width, norm_eps, tied, research, .. } = config;
         let blocks = init.scope("layers");
         let weight = || init.scope("out").normal("weight", [width, vocab], 0.02);
         Ok(Self {
-            embedding: init.embedding("embedding", vocab, width, embedding_bound),
+            embedding: init.embedding("embedding", vocab, width, research.embedding_bound),
             position: (config.attention.positions())
-                .map(|p| PositionEmbedding::new(p, width, embedding_bound, init)),
+                .map(|p| PositionEmbedding::new(p, width, research.embedding_bound, init)),
             layers: (0..layers)
                 .map(|layer| Block::new(&config, layer, &blocks.scope(&layer.to_string())))
                 .collect::<Result<_, _>>()?,
@@ -59,24 +59,24 @@ impl Decoder {
         })
     }
 
-    /// The settings it was made with.
+    /// Returns the settings.
     pub fn config(&self) -> &DecoderConfig {
         &self.config
     }
 
-    /// The device its weights are on.
+    /// Returns the device of the weights.
     pub fn device(&self) -> Device {
         self.embedding.weight.lazy_device()
     }
 
-    /// Whether its attention runs on a fused kernel, so that the memory of a pass grows with the
-    /// length and not with its square.
+    /// Returns whether attention runs on a fused kernel: the memory of a pass then grows with the
+    /// length, not with its square.
     pub fn has_kernel(&self) -> bool {
         self.config.attention.has_kernel() && fused::usable(&self.outln.weight.val())
     }
 
-    /// How many tokens of each of `sequences` sequences, of `length` tokens in the end, to read at
-    /// once through a cache so that the memory of a pass stays bounded, whatever the length.
+    /// Returns how many tokens of each of `sequences` sequences to read at once through a cache, so
+    /// that the memory of a pass stays bounded; `length` is the length of the sequences in the end.
     pub fn chunk_len(&self, sequences: usize, length: usize) -> usize {
         let sequences = sequences.max(1);
         match self.has_kernel() {
@@ -85,15 +85,15 @@ impl Decoder {
         }
     }
 
-    /// An empty cache for [`Pass::cached`].
+    /// Returns an empty cache for [`Pass::cached`].
     pub fn new_cache(&self) -> Cache {
         Cache::new(self.layers.len())
     }
 
-    /// Logits of the token that follows each position, `[batch, length, vocab]`.
+    /// Returns the logits of the token that follows each position, `[batch, length, vocab]`.
     ///
-    /// `tokens` is `[batch, length]`; [`tokens`](Self::tokens) makes it and checks it. There is no
-    /// limit on the length but [that of `learned`](DecoderConfig::check_length), and length 0 gives an
+    /// `tokens` is `[batch, length]`; [`tokens`](Self::tokens) makes it and checks it. The
+    /// length has no limit but [that of `learned`](DecoderConfig::check_length). Length 0 returns an
     /// empty result.
     ///
     /// ```
@@ -121,16 +121,16 @@ impl Decoder {
         self.logits(self.hidden(tokens, pass))
     }
 
-    /// What the last norm gives at each position, `[batch, length, width]`; [`logits`](Self::logits)
-    /// makes logits of it. Over a large vocabulary these take far more memory, so whoever needs
-    /// them at some positions only selects these first.
+    /// Returns the output of the last norm, `[batch, length, width]`, of which [`logits`](Self::logits)
+    /// makes logits. Over a large vocabulary logits take far more memory: select the positions at
+    /// which you need them first.
     pub fn hidden(&self, tokens: Tensor<2, Int>, pass: Pass<'_>) -> Tensor<3> {
         let [batch, length] = tokens.dims();
-        let DecoderConfig { width, dropout, embedding_dropout, .. } = self.config;
+        let DecoderConfig { width, dropout, research, .. } = self.config;
         if batch == 0 || length == 0 {
             return Tensor::zeros([batch, length, width], &self.device());
         }
-        let stream = pass.dropout;
+        let stream = pass.training;
         let past = pass.cache.as_ref().map_or(0, |cache| cache.len());
         let caches = each(pass.cache.map(|cache| cache.layers.iter_mut()));
         let probes = each(pass.probe.map(|probe| probe.layers.iter_mut()));
@@ -138,19 +138,19 @@ impl Decoder {
             Some(position) => position.add(self.embed(tokens), past),
             None => self.embed(tokens),
         };
-        let rate = embedding_dropout.unwrap_or(dropout);
+        let rate = research.embedding_dropout.unwrap_or(dropout);
         let x = drop(x, rate, stream.map(|s| s.fork_name("embedding")));
         let x = (0..).zip(&self.layers).zip(caches.zip(probes)).fold(
             x,
             |x, ((index, layer), (cache, probe))| {
-                let dropout = stream.map(|s| s.fork(index));
-                layer.forward(x, LayerPass { cache, dropout, probe })
+                let training = stream.map(|s| s.fork(index));
+                layer.forward(x, LayerPass { cache, training, probe })
             },
         );
         self.outln.forward(x)
     }
 
-    /// Logits `[batch, length, vocab]` of [`hidden`](Self::hidden) states.
+    /// Returns the logits `[batch, length, vocab]` of [`hidden`](Self::hidden) states.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
         let [batch, length, _] = hidden.dims();
         if batch == 0 || length == 0 {
@@ -162,7 +162,7 @@ impl Decoder {
         }
     }
 
-    /// A batch of token sequences of one length, checked against the vocabulary.
+    /// Returns a batch of token sequences of one length, checked against the vocabulary.
     pub fn tokens(&self, sequences: &[impl AsRef<[u32]>]) -> Result<Tensor<2, Int>, TokenError> {
         let vocab = self.config.vocab;
         let expected = sequences.first().map_or(0, |first| first.as_ref().len());
@@ -183,7 +183,7 @@ impl Decoder {
         Ok(Tensor::from_data(data, &self.device()))
     }
 
-    /// The padding token has an embedding like any other, but it is never trained.
+    /// Looks up embeddings. The padding token has one like any other, but it is never trained.
     fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let x = self.embedding.forward(tokens.clone());
         let Some(pad) = self.config.pad_index.filter(|_| x.is_tracked()) else { return x };
@@ -193,7 +193,7 @@ impl Decoder {
     }
 }
 
-/// One item a layer, or none for every layer.
+/// Returns one item per layer, or none for every layer.
 fn each<T>(items: Option<impl Iterator<Item = T>>) -> impl Iterator<Item = Option<T>> {
     let missing = items.is_none();
     items

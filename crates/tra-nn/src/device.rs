@@ -1,10 +1,10 @@
-//! Devices by name. The embedded CPU backend is always there; GPU backends are Cargo features.
+//! Devices by name. The CPU backend is always there; GPU backends are Cargo features.
 
 pub use burn::tensor::Device;
 
 use crate::error::DeviceError;
 
-/// Names of the backends compiled into this build, the default one first.
+/// Returns the names of the backends in this build, the default one first.
 pub fn names() -> Vec<&'static str> {
     let all = [
         ("flex", true),
@@ -17,7 +17,7 @@ pub fn names() -> Vec<&'static str> {
     all.into_iter().filter(|(_, compiled)| *compiled).map(|(name, _)| name).collect()
 }
 
-/// The device called `name`: `flex` (the CPU), or `cuda`, `cuda:1`, `wgpu`, … where compiled in.
+/// Opens the device called `name`: `flex` (the CPU), or `cuda`, `cuda:1`, `wgpu`, … where compiled in.
 ///
 /// ```
 /// let device = tra_nn::device::by_name("flex")?;
@@ -73,8 +73,12 @@ fn open(backend: &str, index: Option<usize>) -> Option<Device> {
     }
 }
 
-/// GPU runtimes report a missing driver or adapter by panicking on first use; that first use
-/// happens here, so that the user reads one line.
+/// Uses a device for the first time. GPU runtimes report a missing driver or adapter by panicking
+/// then; it happens here, so that the user reads one line.
+///
+/// The panic hook, which would print more, is silent meanwhile. It belongs to the process, and Rust
+/// has no other way to keep a panic from being printed; programs open a device before they start
+/// other work.
 fn start(name: &str, device: Device) -> Result<Device, crate::Error> {
     if name == "flex" {
         return Ok(device);
@@ -91,7 +95,7 @@ fn start(name: &str, device: Device) -> Result<Device, crate::Error> {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            let reason = text.unwrap_or("it gave no reason").lines().next().unwrap_or_default();
+            let reason = text.unwrap_or("no reason given").lines().next().unwrap_or_default();
             Err(DeviceError::DoesNotStart { name: name.into(), reason: reason.into() }.into())
         }
     }

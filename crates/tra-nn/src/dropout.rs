@@ -26,7 +26,7 @@ pub(crate) struct AttentionDropout {
     pub(crate) rate: f64,
     pub(crate) placement: DropoutPlacement,
     pub(crate) stream: Stream,
-    /// The least that logits are multiplied by.
+    /// The lowest factor on the logits.
     pub(crate) sharpness: f64,
 }
 
@@ -39,13 +39,14 @@ impl AttentionDropout {
         }
     }
 
-    /// What logits are multiplied by in this layer at this step: drawn evenly from `sharpness` to 1.
+    /// Returns the factor on the logits in this layer at this step, uniform in `sharpness..1`.
     fn factor(&self) -> f64 {
         let drawn = self.stream.fork_name("sharpness").uniform(0);
         self.sharpness + (1.0 - self.sharpness) * drawn
     }
 
-    /// The same as a kernel takes it, if there is anything to do to the logits; none where weights are dropped, which no kernel does.
+    /// Returns the dropout of logits for a kernel, if there is any; or `None` if weights are dropped,
+    /// which no kernel does.
     pub(crate) fn on_logits(&self) -> Option<Option<Dropout>> {
         let factor = self.factor();
         match self.placement {
@@ -56,7 +57,7 @@ impl AttentionDropout {
     }
 }
 
-/// Drops elements of `x` with probability `rate`; with no stream (outside training) `x` stays.
+/// Drops elements of `x` with probability `rate`; without a stream (outside training) `x` stays.
 pub(crate) fn drop<const D: usize>(x: Tensor<D>, rate: f64, stream: Option<Stream>) -> Tensor<D> {
     let Some(stream) = stream.filter(|_| rate > 0.0) else { return x };
     let shape = x.dims();
@@ -66,7 +67,7 @@ pub(crate) fn drop<const D: usize>(x: Tensor<D>, rate: f64, stream: Option<Strea
         return fused::drop(x, dropout);
     }
     let mut factors = vec![0.0; shape.iter().product()];
-    // 64 rows a piece: enough to pay for handing the piece to another thread.
+    // 64 rows per piece: enough to pay for handing it to another thread.
     factors.par_chunks_mut(64 * columns).enumerate().for_each(|(piece, factors)| {
         dropout.fill(factors, 64 * piece as u64, columns);
     });

@@ -1,8 +1,8 @@
-//! Everything that can go wrong in this crate, each with its cause and the way out in one line.
+//! Errors of this crate, each with its cause and the way out in one line.
 
 use std::path::PathBuf;
 
-use crate::attention::NAMES;
+use crate::attention::mechanisms;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum Error {
     /// Tokens a model cannot take.
     #[error(transparent)]
     Tokens(#[from] TokenError),
-    /// A device this build or machine does not have.
+    /// A device that this build or machine does not have.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Tensors that do not fit together.
@@ -78,7 +78,7 @@ pub enum ConfigError {
     /// A rate for the embedding outside `0..1`.
     #[error("embedding_dropout must lie in 0..1, not {0}")]
     EmbeddingDropout(f64),
-    /// A least factor of logits outside `0..=1`, or 0.
+    /// A lowest factor on the logits that is not in `0..=1`, or 0.
     #[error("sharpness must be above 0 and at most 1, not {0}")]
     Sharpness(f64),
     /// An epsilon that is not positive and finite.
@@ -87,7 +87,7 @@ pub enum ConfigError {
     /// A range for embeddings that is not positive, or that an f32 cannot hold.
     #[error("embedding_bound must be positive and fit an f32, not {0}")]
     EmbeddingBound(f64),
-    /// A padding index that is no token.
+    /// A padding index outside the vocabulary.
     #[error("pad_index {pad_index} is outside the vocabulary of {vocab}")]
     PadOutsideVocab {
         /// The padding index.
@@ -103,36 +103,42 @@ pub enum ConfigError {
         /// What is wrong.
         reason: String,
     },
-    /// A name no mechanism has.
+    /// An unknown mechanism.
     #[error("unknown attention {0:?}; there are {names}", names = names())]
     UnknownAttention(String),
-    /// A name no size has.
+    /// An unknown size.
     #[error("unknown size {0:?}; there are tiny, mini, small, medium")]
     UnknownSize(String),
 }
 
+impl ConfigError {
+    pub(crate) fn check_not_zero(field: &'static str, value: usize) -> Result<(), Self> {
+        if value == 0 { Err(Self::Zero { field }) } else { Ok(()) }
+    }
+}
+
 fn names() -> String {
-    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    mechanisms().map(|mechanism| mechanism.name).collect::<Vec<_>>().join(", ")
 }
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The file system said no.
+    /// An error of the file system.
     #[error("{action}: {source}")]
     Io {
         /// What was being done.
         action: &'static str,
-        /// The file system's answer.
+        /// The error.
         source: std::io::Error,
     },
     /// Not a safetensors file, or one cut short.
     #[error("not a readable safetensors file: {0}")]
     Safetensors(String),
-    /// What was read is not what was written.
+    /// The checksum does not match.
     #[error(
-        "its checksum is wrong: the file is damaged (if another program changed it, remove \
+        "the checksum is wrong: the file is damaged (if another program changed it, remove \
          \"checksum\" from its metadata)"
     )]
     Damaged,
@@ -144,16 +150,16 @@ pub enum CheckpointError {
     /// Not a PyTorch state dict.
     #[error("not a readable PyTorch state dict: {0}")]
     Pytorch(String),
-    /// A tensor of a type this program does not read.
-    #[error("tensor {name:?} has type {dtype}, which is not read here")]
+    /// A tensor of an unsupported type.
+    #[error("tensor {name:?} has the unsupported type {dtype}")]
     Dtype {
         /// The tensor's name.
         name: String,
         /// Its type.
         dtype: String,
     },
-    /// Nothing in the file says what model it holds.
-    #[error("the file does not say what model it holds; give its config")]
+    /// Nothing in the file names its model.
+    #[error("the file does not name its model; give its config")]
     NoConfig,
     /// The config in the metadata cannot be understood.
     #[error("bad model config in the metadata: {0}")]
@@ -185,7 +191,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// Whether the file fits after all.
+    /// Returns whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -262,27 +268,27 @@ pub enum TokenError {
     Sampling(String),
 }
 
-/// A device this build or machine does not have.
+/// A device that this build or machine does not have.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The name is not among the backends compiled in.
     #[error("no device {name:?} in this build; it has {available} (others: build with --features)")]
     NotCompiledIn {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What could be asked for.
+        /// The names there are.
         available: String,
     },
-    /// The part after the colon is no index.
+    /// The part after the colon is not an index.
     #[error("device {0:?}: the part after the colon must be a number, as in cuda:1")]
     BadIndex(String),
     /// The backend is compiled in and does not start on this machine.
     #[error("device {name:?} does not start on this machine: {reason}")]
     DoesNotStart {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What the backend said.
+        /// The message of the backend.
         reason: String,
     },
 }

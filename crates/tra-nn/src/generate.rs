@@ -1,4 +1,4 @@
-//! Continuing a sequence, one token at a time.
+//! Continues a sequence, one token at a time.
 
 use burn::module::Module;
 use tra_random::Stream;
@@ -8,35 +8,31 @@ use crate::decoder::Decoder;
 use crate::error::{Error, TokenError};
 use crate::pass::Pass;
 use crate::sampler::Sampling;
+use crate::settings::settings;
 
-/// How to continue.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Generate {
-    /// Stop after so many tokens.
-    pub max_tokens: usize,
-    /// Stop before any of these tokens.
-    pub stop: Vec<u32>,
-    /// How each token is chosen.
-    pub sampling: Sampling,
-    /// The same seed gives the same continuation.
-    pub seed: u64,
-}
-
-impl Default for Generate {
-    fn default() -> Self {
-        Self { max_tokens: 128, stop: Vec::new(), sampling: Sampling::PLAIN, seed: 0 }
+settings! {
+    /// How to continue a sequence.
+    pub struct Generate {
+        /// Number of tokens after which to stop.
+        max_tokens: usize = 128, with_max_tokens;
+        /// Tokens before which to stop.
+        stop: Vec<u32> = Vec::new(), with_stop;
+        /// How each token is chosen.
+        sampling: Sampling = Sampling::PLAIN, with_sampling;
+        /// The same seed returns the same continuation.
+        seed: u64 = 0, with_seed;
     }
 }
 
 impl Decoder {
-    /// Continues `prompt`, giving each token as soon as it is chosen.
+    /// Continues `prompt`, one token at a time, as an iterator.
     ///
     /// ```
     /// use burn::tensor::Device;
     /// use tra_nn::{DecoderConfig, Generate, Sampling, Size};
     ///
     /// let decoder = DecoderConfig::sized(Size::Tiny, 6).init(&Device::flex())?;
-    /// let options = Generate { max_tokens: 5, sampling: Sampling::GREEDY, ..Generate::default() };
+    /// let options = Generate::default().with_max_tokens(5).with_sampling(Sampling::GREEDY);
     /// let continuation: Vec<u32> = decoder.generate(&[1, 4, 3, 5, 2], options)?.collect();
     /// assert_eq!(continuation.len(), 5);
     /// # Ok::<(), tra_nn::Error>(())
@@ -46,7 +42,7 @@ impl Decoder {
         if prompt.is_empty() {
             return Err(TokenError::EmptyPrompt.into());
         }
-        // The last token that is given need not be read.
+        // The last token need not be read.
         let read = prompt.len().saturating_add(options.max_tokens.saturating_sub(1));
         self.config().check_length(read)?;
         let decoder = self.valid();

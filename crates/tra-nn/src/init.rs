@@ -1,25 +1,33 @@
-//! How weights begin: every parameter is drawn from a stream of its own, named after it.
+//! Initial weights: every parameter is drawn from its own stream, named after it.
 //!
-//! So a model depends on its seed alone, not on the order in which its layers were built, on the
-//! device, or on how many threads drew at once. Drawing waits until a parameter is first used:
-//! a model about to be loaded from a file costs nothing to make.
+//! So a model depends on its seed alone, not on the order in which its layers are built, the device
+//! or the number of threads. A parameter is drawn when it is first used: a model that is then loaded
+//! from a file costs nothing to make.
 
 use burn::module::{Param, ParamId};
 use burn::nn::{Embedding, Linear};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use tra_random::Stream;
 
+use crate::attention::RotationTables;
+
 /// Makes the parameters of a module.
 #[derive(Clone, Debug)]
 pub struct WeightInit {
     device: Device,
     stream: Stream,
+    /// Shared by the layers of the model that is being made.
+    rotations: RotationTables,
 }
 
 impl WeightInit {
     /// Weights that depend on `seed` alone.
     pub fn seeded(seed: u64, device: &Device) -> Self {
-        Self { device: device.clone(), stream: Stream::new(seed) }
+        Self {
+            device: device.clone(),
+            stream: Stream::new(seed),
+            rotations: RotationTables::default(),
+        }
     }
 
     /// Weights that differ at every call, drawn from the generator of the device, which
@@ -31,9 +39,13 @@ impl WeightInit {
         Self::seeded(seed, device)
     }
 
-    /// The same under a name: `layers`, `0`, `attn`, …
+    /// Returns the same for the part of a model with this name: `layers`, `0`, `attn`, …
     pub fn scope(&self, name: &str) -> Self {
-        Self { device: self.device.clone(), stream: self.stream.fork_name(name) }
+        Self { stream: self.stream.fork_name(name), ..self.clone() }
+    }
+
+    pub(crate) fn rotation_tables(&self) -> RotationTables {
+        self.rotations.clone()
     }
 
     /// The device the parameters live on.

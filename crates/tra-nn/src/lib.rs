@@ -41,12 +41,14 @@ mod norm;
 pub mod ops;
 mod pass;
 mod positions;
+mod research;
 mod sampler;
+mod settings;
 
 pub use attention::{ThresholdRelativeAttention, ThresholdRelativeAttentionConfig};
 pub use block::{Block, Mlp};
 pub use cache::{Cache, LayerCache};
-pub use config::{DecoderConfig, EMBEDDING_BOUND, Size};
+pub use config::{DecoderConfig, Size};
 pub use decoder::Decoder;
 pub use dropout::DropoutPlacement;
 pub use error::{
@@ -57,4 +59,5 @@ pub use init::WeightInit;
 pub use norm::RmsNorm;
 pub use pass::{LayerPass, LayerProbe, Pair, Pass, Probe};
 pub use positions::{PositionEmbedding, PositionEncoding};
+pub use research::Research;
 pub use sampler::Sampling;

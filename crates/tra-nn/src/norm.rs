@@ -7,10 +7,10 @@ use crate::fused;
 use crate::init::WeightInit;
 use crate::ops::rms_normalise;
 
-/// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension.
+/// RMS norm: `x / sqrt(mean(x^2) + eps) * weight` over the last dimension.
 ///
-/// Burn's own norm computes in f32 whatever it is given; this one follows its input, so that
-/// gradients can be checked in f64.
+/// Burn's own norm always computes in f32. This one follows its input, so that gradients can be
+/// checked in f64.
 #[derive(Module, Debug)]
 pub struct RmsNorm {
     /// Shape `[width]`.
@@ -23,7 +23,7 @@ impl RmsNorm {
         Self { weight: init.constant([width], 1.0), eps }
     }
 
-    /// Shape `[…, width]` in and out.
+    /// Normalises `x`. Shape `[…, width]` in and out.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         if fused::usable(&x) {
             return fused::normalise(x, Some(self.weight.val()), self.eps);

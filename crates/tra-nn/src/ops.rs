@@ -2,14 +2,14 @@
 //! norm and linear use a [fused] operation where there is one.
 //!
 //! Shapes: `q` is `[batch, heads, queries, head_dim]`, `k` and `v` are `[batch, heads, keys,
-//! head_dim]` with `keys >= queries`; the last query stands at the last key.
+//! head_dim]` with `keys >= queries`; the last query is at the last key.
 
 use burn::nn::Linear;
 use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor};
 
 use crate::fused;
 
-/// RMS norm over the last dimension, without a learned scale.
+/// Applies the RMS norm over the last dimension, without a learned scale.
 pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
     if fused::usable(&x) {
         return fused::normalise(x, None, eps);
@@ -18,18 +18,18 @@ pub fn rms_normalise<const D: usize>(x: Tensor<D>, eps: f64) -> Tensor<D> {
     x / (mean_square + eps).sqrt()
 }
 
-/// `x W + b` over the last dimension.
+/// Computes `x W + b` over the last dimension.
 ///
 /// # Panics
-/// When the last dimension of `x` is not what the projection takes.
+/// If the last dimension of `x` is not the input of the projection.
 pub fn linear<const D: usize>(projection: &Linear, x: Tensor<D>) -> Tensor<D> {
     product(x, projection.weight.val(), projection.bias.as_ref().map(|bias| bias.val()))
 }
 
-/// `x weight + bias` over the last dimension; `weight` is `[input, output]`.
+/// Computes `x weight + bias` over the last dimension; `weight` is `[input, output]`.
 ///
 /// # Panics
-/// When the last dimension of `x` is not `input`, or the bias has not `output` numbers.
+/// If the last dimension of `x` is not `input`, or the bias does not have `output` numbers.
 pub fn product<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -47,10 +47,10 @@ pub fn product<const D: usize>(
     }
 }
 
-/// `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.
+/// Returns `q . k / sqrt(head_dim)`, shape `[batch, heads, queries, keys]`.
 ///
-/// A query or key with a NaN or an infinity in it has the scores that it has, and no gradient: in that of
-/// others it would be multiplied by the 0 of a masked pair, which gives NaN.
+/// A query or key with a NaN or an infinity keeps its scores and has no gradient: in the gradient of
+/// others it would be multiplied by the 0 of a masked pair, which is NaN.
 pub fn scores(q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
     let scale = 1.0 / (q.dims()[3] as f64).sqrt();
     let product = |q: Tensor<4>, k: Tensor<4>| q.matmul(k.transpose()) * scale;
@@ -72,11 +72,11 @@ pub fn scores(q: Tensor<4>, k: Tensor<4>) -> Tensor<4> {
     scores
 }
 
-/// The sum of `v` with these weights, `[batch, heads, queries, head_dim]`; what has no weight plays no part,
-/// be it a NaN or an infinity.
+/// Returns the sum of `v` with these weights, `[batch, heads, queries, head_dim]`. Values without
+/// weight play no part, even a NaN or an infinity.
 ///
-/// Where the sum is not finite it has no gradient, which would be no number and, multiplied by a weight of
-/// 0, reach values that the query does not see.
+/// A sum that is not finite has no gradient: it would be NaN and, multiplied by a weight of 0, reach
+/// values that the query does not see.
 pub fn weighted_sum(weights: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
     let out = match not_finite(&v) {
         None => weights.matmul(v),
@@ -92,13 +92,13 @@ pub fn weighted_sum(weights: Tensor<4>, v: Tensor<4>) -> Tensor<4> {
     }
 }
 
-/// Where there is a NaN or an infinity, if there is any at all.
+/// Returns where there is a NaN or an infinity, if there is any.
 fn not_finite(x: &Tensor<4>) -> Option<Tensor<4, Bool>> {
     let finite = x.clone().detach().is_finite();
     (!finite.clone().all().into_scalar::<bool>()).then(|| finite.bool_not())
 }
 
-/// True where a query may see a key, shape `[1, 1, queries, keys]`.
+/// Returns true where a query may see a key, shape `[1, 1, queries, keys]`.
 pub fn causal(queries: usize, keys: usize, device: &Device) -> Tensor<4, Bool> {
     let past = (keys - queries) as i64;
     Tensor::<2, Bool>::tril_mask([queries, keys], past, device)
@@ -106,7 +106,7 @@ pub fn causal(queries: usize, keys: usize, device: &Device) -> Tensor<4, Bool> {
         .reshape([1, 1, queries, keys])
 }
 
-/// `i - j`: how far key `j` lies before query `i`, shape `[1, 1, queries, keys]`.
+/// Returns the distance `i - j` of key `j` from query `i`, shape `[1, 1, queries, keys]`.
 pub fn distance(queries: usize, keys: usize, device: &Device, dtype: DType) -> Tensor<4> {
     let i = Tensor::<1, Int>::arange((keys - queries) as i64..keys as i64, device);
     let j = Tensor::<1, Int>::arange(0..keys as i64, device);
@@ -114,8 +114,8 @@ pub fn distance(queries: usize, keys: usize, device: &Device, dtype: DType) -> T
     i_minus_j.cast(float(dtype))
 }
 
-/// For every key the number of true keys from it to the newest, itself included; the shape of
-/// `keep`.
+/// Returns, for every key, the number of true keys from it to the newest, itself included, in the
+/// shape of `keep`.
 ///
 /// The sum is taken in integers: an f32 stops counting at 2^24.
 pub fn count_kept(keep: Tensor<4, Bool>, dtype: DType) -> Tensor<4> {
@@ -125,7 +125,7 @@ pub fn count_kept(keep: Tensor<4, Bool>, dtype: DType) -> Tensor<4> {
     (total - before + keep).cast(float(dtype))
 }
 
-/// Softmax over the keys where `takes_part`; a row in which none does is exactly zero.
+/// Takes the softmax over the keys where `takes_part`; a row without such keys is exactly zero.
 pub fn masked_softmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<4> {
     let out = takes_part.bool_not();
     // Finite, so that a row without any key has no infinity minus infinity in it, in the forward
@@ -134,14 +134,14 @@ pub fn masked_softmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<
     let max = logits.clone().detach().max_dim(3);
     let exp = (logits - max).exp().mask_fill(out, 0.0);
     let sum = exp.clone().sum_dim(3);
-    // Where nothing takes part; or where something that does is no number, which must not become
-    // 0 / NaN, and so NaN, for what does not.
+    // Where nothing takes part. Or where something that does is NaN: 0 / NaN must not reach the keys
+    // that do not.
     let no_sum = sum.clone().greater_elem(0.0).bool_not();
     exp / sum.mask_fill(no_sum, 1.0)
 }
 
-/// Entmax with alpha 1.5 over the keys where `takes_part`, of which every row must have one: like a softmax,
-/// but small weights are exactly zero.
+/// Takes entmax with alpha 1.5 over the keys where `takes_part`, of which every row must have one. It
+/// is like a softmax, but small weights are exactly zero.
 pub fn masked_entmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<4> {
     let logits = logits.mask_fill(takes_part.bool_not(), -1e30);
     if fused::usable(&logits) {
@@ -162,14 +162,14 @@ pub fn masked_entmax(logits: Tensor<4>, takes_part: Tensor<4, Bool>) -> Tensor<4
         }
         tau = tau.mask_where(risen, next);
     }
-    // How `tau` follows the logits: its derivative, times their change, which is 0.
+    // Makes `tau` depend on the logits: its derivative times their change, which is 0.
     let shares = (fixed.clone() - tau.clone()).clamp_min(0.0);
     let shares = shares.clone() / shares.sum_dim(3);
     let tau = tau + (shares * (halves.clone() - fixed)).sum_dim(3);
     (halves - tau).clamp_min(0.0).square()
 }
 
-/// The float type behind a tensor's `dtype()`, for operations that take only float types.
+/// Returns the float type of a tensor's `dtype()`, for operations that take only float types.
 pub fn float(dtype: DType) -> FloatDType {
     dtype.into()
 }

@@ -1,4 +1,4 @@
-//! How a model is being run: plainly, in training, with a cache, or under observation.
+//! How to run a model: plainly, in training, with a cache, or under observation.
 
 use burn::tensor::{Bool, Tensor, TensorData};
 use tra_random::Stream;
@@ -11,7 +11,8 @@ use crate::dropout::{AttentionDropout, DropoutPlacement};
 #[derive(Debug, Default)]
 pub struct Pass<'a> {
     pub(crate) cache: Option<&'a mut Cache>,
-    pub(crate) dropout: Option<Stream>,
+    /// The draws of the training step, if this is one.
+    pub(crate) training: Option<Stream>,
     pub(crate) probe: Option<&'a mut Probe>,
 }
 
@@ -23,16 +24,17 @@ impl<'a> Pass<'a> {
 
     /// A training step: dropout is on, and is a function of these two numbers alone.
     pub fn train(seed: u64, step: u64) -> Self {
-        Self { dropout: Some(Stream::new(seed).fork_name("dropout").fork(step)), ..Self::default() }
+        let stream = Stream::new(seed).fork_name("dropout").fork(step);
+        Self { training: Some(stream), ..Self::default() }
     }
 
-    /// The same for one of several parts of a step's batch, each with dropout of its own.
+    /// A training step on one of several parts of a batch, each with its own dropout.
     pub fn train_part(seed: u64, step: u64, part: u64) -> Self {
         let pass = Self::train(seed, step);
-        Self { dropout: pass.dropout.map(|stream| stream.fork_name("part").fork(part)), ..pass }
+        Self { training: pass.training.map(|stream| stream.fork_name("part").fork(part)), ..pass }
     }
 
-    /// The tokens that follow those already in `cache`, which takes them up.
+    /// The tokens that follow those in `cache`; they are added to it.
     pub fn cached(cache: &'a mut Cache) -> Self {
         Self { cache: Some(cache), ..Self::default() }
     }
@@ -47,7 +49,8 @@ impl<'a> Pass<'a> {
 #[derive(Debug, Default)]
 pub struct LayerPass<'a> {
     pub(crate) cache: Option<&'a mut LayerCache>,
-    pub(crate) dropout: Option<Stream>,
+    /// The draws of the training step, if this is one.
+    pub(crate) training: Option<Stream>,
     pub(crate) probe: Option<&'a mut LayerProbe>,
 }
 
@@ -57,14 +60,14 @@ impl<'a> LayerPass<'a> {
         Self::default()
     }
 
-    /// A training step: dropout is on, and is a function of these numbers alone. Give every layer
-    /// of a model a `layer` of its own.
+    /// A training step: dropout is on, and is a function of these numbers alone. Every layer of a
+    /// model needs its own `layer`.
     pub fn train(seed: u64, step: u64, layer: u64) -> Self {
         let stream = Stream::new(seed).fork_name("dropout").fork(step).fork(layer);
-        Self { dropout: Some(stream), ..Self::default() }
+        Self { training: Some(stream), ..Self::default() }
     }
 
-    /// The positions that follow those already in `cache`, which takes them up.
+    /// The positions that follow those in `cache`; they are added to it.
     pub fn cached(cache: &'a mut LayerCache) -> Self {
         Self { cache: Some(cache), ..Self::default() }
     }
@@ -74,11 +77,12 @@ impl<'a> LayerPass<'a> {
         Self { probe: Some(probe), ..self }
     }
 
-    /// What a bare mechanism is run with: dropout (in training only) at this rate and place.
+    /// Returns the context for a bare mechanism: dropout (in training only) at this rate and place.
     pub fn context(self, rate: f64, placement: DropoutPlacement) -> Context<'a> {
         Context {
             cache: self.cache,
-            dropout: self.dropout.map(|stream| AttentionDropout {
+            training: self.training.is_some(),
+            dropout: self.training.map(|stream| AttentionDropout {
                 rate,
                 placement,
                 stream,
@@ -104,17 +108,17 @@ pub struct Pair {
 
 /// Observes what attention does in one layer, and may overrule the threshold for single pairs.
 ///
-/// A score within rounding of 0 may be kept by one implementation and dropped by another, and the
-/// counts of all older keys then differ by one. To compare with another implementation, such pairs
-/// must be told apart and made to fall the same way; that is what `near` and `flip` are for.
+/// A score within rounding of 0 may be kept by one implementation and dropped by another; the counts
+/// of all older keys then differ by one. To compare two implementations, `near` lists such pairs, and
+/// `flip` makes them fall the same way.
 #[derive(Clone, Debug, Default)]
 pub struct LayerProbe {
     /// Pairs whose score is at most this far from 0 are listed in `near`.
     pub margin: f32,
     /// Pairs for which the outcome of the threshold is reversed.
     pub flip: Vec<Pair>,
-    /// Visible pairs with a score within `margin` of 0, and that score. A score of exactly 0, as of
-    /// a zero vector, is no matter of rounding and not among them.
+    /// Visible pairs with a score within `margin` of 0, and that score. A score of exactly 0, as of a
+    /// zero vector, has nothing to do with rounding and is not among them.
     pub near: Vec<(Pair, f32)>,
     /// Which keys take part, `[batch, heads, queries, keys]`.
     pub keep: Option<Tensor<4, Bool>>,
@@ -125,7 +129,7 @@ pub struct LayerProbe {
 }
 
 impl LayerProbe {
-    /// Applies `flip` to the outcome of the threshold and notes what lies near it.
+    /// Applies `flip` to the outcome of the threshold and lists what is near it.
     pub(crate) fn threshold(
         &mut self,
         scores: &Tensor<4>,

@@ -5,26 +5,26 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::init::WeightInit;
 
-/// Which vectors positions have.
+/// The vectors of positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PositionEncoding {
-    /// Sines and cosines of wavelengths up to this times 2 pi; there is no last position.
+    /// Sines and cosines of wavelengths up to `theta` times 2 pi; there is no last position.
     Sinusoidal {
         /// Base of the wavelengths.
         theta: f64,
     },
     /// A table of learned vectors.
     Learned {
-        /// How many there are.
+        /// Number of positions.
         count: usize,
     },
 }
 
-/// What a decoder adds to the embedding at every position.
+/// The vectors that a decoder adds to the embedding at every position.
 #[derive(Module, Debug)]
 pub struct PositionEmbedding {
     /// `learned`: the vectors, `[count, width]`. `sinusoidal`: one number, the size of the waves. It is
-    /// learned too: embeddings begin a hundred times smaller than a wave and grow in training.
+    /// learned: embeddings begin a hundred times smaller than a wave and grow in training.
     pub weight: Param<Tensor<2>>,
     #[module(skip)]
     positions: PositionEncoding,
@@ -48,13 +48,13 @@ impl PositionEmbedding {
     /// Adds the positions from `past` on to `x`, `[batch, length, width]`.
     ///
     /// # Panics
-    /// Past the end of a learned table: ask [`check_length`](crate::DecoderConfig::check_length) before.
+    /// Past the end of a learned table; [`check_length`](crate::DecoderConfig::check_length) tells before.
     pub(crate) fn add(&self, x: Tensor<3>, past: usize) -> Tensor<3> {
         let [_, length, width] = x.dims();
         let vectors = match self.positions {
             PositionEncoding::Learned { count } => {
                 let end = past + length;
-                assert!(end <= count, "there are {count} learned positions, and no {end}th");
+                assert!(end <= count, "position {end} is past the {count} learned positions");
                 self.weight.val().narrow(0, past, length)
             }
             PositionEncoding::Sinusoidal { theta } => {

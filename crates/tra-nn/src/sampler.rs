@@ -3,26 +3,29 @@
 use std::cmp::Ordering;
 
 use crate::error::TokenError;
+use crate::settings::settings;
 
-/// How to choose.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Divides the logits; 0 always takes the most likely token.
-    pub temperature: f64,
-    /// Only the `k` most likely tokens.
-    pub top_k: Option<usize>,
-    /// Only the most likely tokens that together have this probability.
-    pub top_p: Option<f64>,
+settings! {
+    /// How to choose a token.
+    #[derive(Copy)]
+    pub struct Sampling {
+        /// Divides the logits; 0 always takes the most likely token.
+        temperature: f64 = 1.0, with_temperature;
+        /// Number of most likely tokens to choose from.
+        top_k: Option<usize> = None, with_top_k;
+        /// Choose from the most likely tokens that together have this probability.
+        top_p: Option<f64> = None, with_top_p;
+    }
 }
 
 impl Sampling {
     /// Always the most likely token.
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: None, top_p: None };
 
-    /// Every token with the probability the model gives it.
+    /// Every token with its probability in the model.
     pub const PLAIN: Self = Self { temperature: 1.0, top_k: None, top_p: None };
 
-    /// Says what is wrong with the settings, if anything is.
+    /// Refuses settings outside their range.
     pub fn validate(&self) -> Result<(), TokenError> {
         let wrong = |text: String| Err(TokenError::Sampling(text));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
@@ -37,8 +40,8 @@ impl Sampling {
         }
     }
 
-    /// The token that `draw`, uniform in `[0, 1)`, falls on, the likeliest first. Of equal logits
-    /// the lowest token comes first.
+    /// Returns the token that `draw`, uniform in `[0, 1)`, falls on. Tokens are in the order of their
+    /// logits, the likeliest first; equal logits are in the order of their tokens.
     pub fn choose(&self, logits: &[f32], draw: f64) -> u32 {
         let mut ranking = Ranking::new(logits);
         let Some(best) = ranking.best() else { return 0 };
@@ -84,13 +87,13 @@ impl<'a> Ranking<'a> {
         if count < self.tokens.len() {
             self.tokens.select_nth_unstable_by(count, Self::order(self.logits));
             self.tokens.truncate(count);
-            // A sum depends on its order: not on what the selection happened to leave.
+            // A sum depends on its order, which must not depend on how the selection works.
             self.tokens.sort_unstable();
         }
     }
 
-    /// Adds up weights, the likeliest token first, until there is `enough`; gives the token at which
-    /// there is, or the last, and the sum up to it.
+    /// Adds up weights, the likeliest token first, until there is `enough`. Returns the token
+    /// at which there is, or the last one, and the sum up to it.
     fn walk(&mut self, weight: impl Fn(u32) -> f64, enough: impl Fn(f64) -> bool) -> (u32, f64) {
         let (mut last, mut sum) = (0, 0.0);
         for at in 0..self.tokens.len() {

@@ -4,7 +4,7 @@ mod common;
 
 use burn::tensor::{Device, Tensor};
 use common::{floats, in_f64, lively, mechanisms, odd_sizes, tokens};
-use tra_nn::attention::{AnyAttentionConfig, LearnedConfig};
+use tra_nn::attention::{LearnedConfig, SinusoidalConfig};
 use tra_nn::{Decoder, DecoderConfig, Generate, Pass, Sampling};
 
 fn chunked(decoder: &Decoder, sequences: &[Vec<u32>], chunks: &[usize]) -> Tensor<3> {
@@ -87,7 +87,7 @@ fn order_matters_except_where_it_cannot() {
 #[test]
 fn a_sequence_past_the_learned_positions_is_refused() {
     let device = Device::flex();
-    let learned = LearnedConfig { count: 20, ..LearnedConfig::default() };
+    let learned = LearnedConfig::default().with_count(20);
     let config = DecoderConfig::new(11, 1, 16, 2).with_attention(learned);
     assert_eq!((config.limit(), DecoderConfig::new(11, 1, 16, 2).limit()), (Some(20), None));
     assert!(config.check_length(20).is_ok());
@@ -95,13 +95,13 @@ fn a_sequence_past_the_learned_positions_is_refused() {
     assert!(error.contains("21 tokens") && error.contains("count=21"), "{error}");
     let decoder = config.init_seeded(1, &device).unwrap();
     let generate = |tokens, max_tokens| {
-        let options = Generate { max_tokens, ..Generate::default() };
+        let options = Generate::default().with_max_tokens(max_tokens);
         decoder.generate(&vec![1; tokens], options).map(|all| all.count())
     };
     assert_eq!(generate(15, 6).unwrap(), 6);
     assert!(generate(15, 7).unwrap_err().to_string().contains("21 tokens"));
     assert!(generate(21, 0).is_err());
-    let sinusoidal = AnyAttentionConfig::by_name("sinusoidal").unwrap();
+    let sinusoidal = SinusoidalConfig::default();
     assert_eq!(DecoderConfig::new(11, 1, 16, 2).with_attention(sinusoidal).limit(), None);
 }
 
@@ -112,25 +112,25 @@ fn generation_repeats_and_follows_its_options() {
     let prompt = tokens(9, 600, 11);
     let run =
         |options: Generate| -> Vec<u32> { decoder.generate(&prompt, options).unwrap().collect() };
-    let options = Generate { max_tokens: 40, seed: 1, ..Generate::default() };
+    let options = Generate::default().with_max_tokens(40).with_seed(1);
     let first = run(options.clone());
     assert_eq!(first.len(), 40);
     assert_eq!(first, run(options.clone()));
-    assert_ne!(first, run(Generate { seed: 2, ..options.clone() }));
-    let stop = Generate { stop: vec![first[5]], ..options.clone() };
+    assert_ne!(first, run(options.clone().with_seed(2)));
+    let stop = options.clone().with_stop(vec![first[5]]);
     let stopped = run(stop);
     assert!(stopped.len() <= 5 && !stopped.contains(&first[5]));
     assert_eq!(stopped[..], first[..stopped.len()]);
 
     // Greedy generation is the arg-max of the full forward over what there is so far.
-    let greedy = run(Generate { max_tokens: 5, sampling: Sampling::GREEDY, ..options });
+    let greedy = run(options.with_max_tokens(5).with_sampling(Sampling::GREEDY));
     let all = [prompt.clone(), greedy.clone()].concat();
     let logits = decoder.forward(decoder.tokens(&[&all]).unwrap(), Pass::eval());
     let best = logits.argmax(2).into_data_as::<i64>();
     let best: Vec<i64> = best.iter::<i64>().skip(599).take(5).collect();
     assert_eq!(greedy.iter().map(|t| i64::from(*t)).collect::<Vec<_>>(), best);
 
-    let none = Generate { max_tokens: 0, ..Generate::default() };
+    let none = Generate::default().with_max_tokens(0);
     assert!(run(none).is_empty());
     let error = decoder.generate(&[], Generate::default()).unwrap_err();
     assert!(error.to_string().contains("prompt is empty"));

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use common::{floats, lively, mechanisms};
-use tra_nn::attention::AnyAttentionConfig;
+use tra_nn::attention::{AnyAttentionConfig, TraConfig, TraResearch};
 use tra_nn::checkpoint::{HostTensor, TensorFile, Values};
-use tra_nn::{Decoder, DecoderConfig, Pass};
+use tra_nn::{Decoder, DecoderConfig, Pass, Research};
 
 fn recorded(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/recorded").join(name)
@@ -70,8 +70,37 @@ fn embeddings_begin_in_the_range_asked_for() {
     assert!(largest(&config).iter().all(|x| (0.009..=0.01).contains(x)));
     let file = std::fs::read(&path).unwrap();
     assert!(!String::from_utf8_lossy(&file).contains("embedding_bound"), "as ever");
-    let wide = config.with_embedding_bound(2.0);
+    let wide = config.with_research(Research::default().with_embedding_bound(2.0));
     assert!(largest(&wide).iter().all(|x| (1.8..=2.0).contains(x)));
+}
+
+/// Files from before 2026-11-18 have the settings for experiments beside the others.
+#[test]
+fn settings_of_research_are_read_where_they_stood() {
+    let research = Research::default()
+        .with_sharpness(0.3)
+        .with_embedding_dropout(Some(0.1))
+        .with_embedding_bound(1.0);
+    let leaking = TraConfig::default().with_research(TraResearch::default().with_leak(0.5));
+    let config = DecoderConfig::new(7, 1, 8, 2).with_attention(leaking).with_research(research);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.safetensors");
+    let device = Device::flex();
+    config.init_seeded(1, &device).unwrap().save(&path).unwrap();
+    let mut file = TensorFile::read(&path).unwrap();
+    let now = file.metadata["config"].clone();
+    assert!(now.contains(r#""research":{"leak":0.5}"#), "{now}");
+    let old = r#"{"vocab":7,"layers":1,"width":8,"heads":2,"attention":{"name":"tra","horizon":"rounding","leak":0.5},
+        "dropout":0.01,"embedding_dropout":0.1,"dropout_placement":"logits","sharpness":0.3,"norm_eps":1e-6,
+        "pad_index":0,"embedding_bound":1.0}"#;
+    file.metadata.insert("config".into(), old.into());
+    file.write().unwrap();
+    let loaded = Decoder::load(&path, &device).unwrap();
+    assert_eq!(loaded.config(), &config);
+    loaded.save(&path).unwrap();
+    assert_eq!(TensorFile::read(&path).unwrap().metadata["config"], now);
+    let both = old.replace("\"sharpness\"", "\"research\":{\"sharpness\":1.0},\"sharpness\"");
+    assert!(DecoderConfig::from_json(&both).unwrap_err().to_string().contains("sharpness"));
 }
 
 /// Words about a model come back, and do not change the bytes from one time to the next.

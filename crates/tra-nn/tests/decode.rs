@@ -7,7 +7,8 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use common::{floats, normals};
 use tra_nn::attention::{
-    AnyAttention, AnyAttentionConfig, AttentionConfig, AttentionLayer, AttentionLayerConfig, NAMES,
+    AnyAttention, AnyAttentionConfig, AttentionConfig, AttentionLayer, AttentionLayerConfig,
+    mechanisms,
 };
 use tra_nn::{LayerCache, LayerPass, WeightInit};
 use tra_random::Stream;
@@ -23,16 +24,8 @@ const TOLERANCE: f64 = 1e-5;
 const NEAR: f64 = 1e-5;
 
 fn layer(attention: AnyAttentionConfig, device: &Device) -> AttentionLayer<AnyAttention> {
-    let config = AttentionLayerConfig {
-        width: WIDTH,
-        heads: HEADS,
-        mechanism: attention,
-        dropout: 0.0,
-        dropout_placement: tra_nn::DropoutPlacement::Logits,
-        sharpness: 1.0,
-        layer: 0,
-    };
-    config.init_with(&WeightInit::seeded(11, device)).unwrap()
+    let config = AttentionLayerConfig::new(WIDTH, HEADS).with_mechanism(attention);
+    config.with_dropout(0.0).init_with(&WeightInit::seeded(11, device)).unwrap()
 }
 
 /// Positions at which the two differ by more than the tolerance, and by how much.
@@ -81,8 +74,8 @@ fn every_token_by_itself_is_as_in_one_pass() {
     let device = Device::flex();
     let x = Tensor::<3>::from_data(normals(Stream::new(5), 0, [1, LENGTH, WIDTH]), &device);
     let numbers = floats(x.clone());
-    for (name, _) in NAMES {
-        let attention = AnyAttentionConfig::by_name(name).unwrap();
+    for mechanism in mechanisms() {
+        let (name, attention) = (mechanism.name, mechanism.config());
         if !attention.has_kernel() {
             continue;
         }
@@ -90,7 +83,7 @@ fn every_token_by_itself_is_as_in_one_pass() {
         assert!(layer.num_params() > 0);
         let (mut explained, mut wrong) = (0, Vec::new());
         for (i, off) in differing(&layer, &x) {
-            let near = match *name == "tra" {
+            let near = match name == "tra" {
                 true => near_threshold(&layer, &numbers, i),
                 false => Vec::new(),
             };

@@ -8,7 +8,7 @@ use burn::tensor::{DType, Device, Tensor};
 use common::{floats, normals};
 use tra_nn::attention::{
     AnyAttention, AnyAttentionConfig, Asentmax, Attention, AttentionConfig, Differential,
-    HeadSizes, Heads, NAMES,
+    HeadSizes, Heads, NopeConfig, mechanisms,
 };
 use tra_nn::{DecoderConfig, DropoutPlacement, LayerPass, Pass, WeightInit};
 use tra_random::Stream;
@@ -229,11 +229,11 @@ fn rows(tensor: Tensor<2>) -> Vec<Vec<f64>> {
 #[test]
 fn every_mechanism_computes_its_formula() {
     let device = Device::flex();
-    for (name, _) in NAMES {
-        let heads_count = if *name == "differential" { 4 } else { 3 };
+    for mechanism in mechanisms() {
+        let (name, mut config) = (mechanism.name, mechanism.config());
+        let heads_count = if name == "differential" { 4 } else { 3 };
         let width = heads_count * DIM;
         let sizes = HeadSizes { width, heads: heads_count, head_dim: DIM, layer: 2 };
-        let mut config = AnyAttentionConfig::by_name(name).unwrap();
         // Short, so that far keys meet the end of the table.
         match &mut config {
             AnyAttentionConfig::Cope(cope) => cope.npos = 6,
@@ -295,7 +295,7 @@ fn every_mechanism_computes_its_formula() {
                 }
             }
         }
-        let thresholded = ["tra", "tra-threshold", "tra-absolute"].contains(name);
+        let thresholded = ["tra", "tra-threshold", "tra-absolute"].contains(&name);
         assert_eq!(empty_rows > 0, thresholded, "{name}: {empty_rows} empty rows");
     }
 }
@@ -307,7 +307,7 @@ fn absolute_positions_are_added_to_the_embedding() {
     let device = Device::flex();
     let (width, length) = (10, 9);
     for name in ["sinusoidal", "learned"] {
-        let attention = AnyAttentionConfig::by_name(name).unwrap();
+        let attention: AnyAttentionConfig = name.parse().unwrap();
         let config = DecoderConfig::new(length, 1, width, 2).without_padding();
         let with = common::lively(config.clone().with_attention(attention), 3, &device);
         let position = floats(with.position.as_ref().unwrap().weight.val());
@@ -319,7 +319,7 @@ fn absolute_positions_are_added_to_the_embedding() {
             }
         };
         // Token i stands at position i alone, so its embedding can hold the position.
-        let nope = AnyAttentionConfig::by_name("nope").unwrap();
+        let nope = NopeConfig::default();
         let mut without = config.with_attention(nope).init_seeded(3, &device).unwrap();
         let mut table = floats(with.embedding.weight.val());
         for (at, x) in table.iter_mut().enumerate() {

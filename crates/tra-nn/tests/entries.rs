@@ -1,12 +1,10 @@
-//! What a user of the library may get wrong is said in one line that names the shapes; and what is forced to
-//! run on plain operations does so on every thread.
+//! What a user of the library may get wrong is said in one line that names the shapes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::{Device, Tensor};
-use rayon::prelude::*;
 use tra_nn::attention::{AttentionLayerConfig, TraConfig, threshold_relative_attention};
-use tra_nn::{DropoutPlacement, LayerPass, fused, ops};
+use tra_nn::{DropoutPlacement, LayerPass, ops};
 
 fn says<R>(what: &str, parts: &[&str], call: impl FnOnce() -> R) {
     let outcome = catch_unwind(AssertUnwindSafe(|| drop(call())));
@@ -48,31 +46,4 @@ fn wrong_shapes_are_named() {
     let weight = Tensor::<2>::ones([12, 4], &device);
     let bias = Tensor::<1>::ones([3], &device);
     says("bias", &["[3]", "[12, 4]"], || ops::product(x, weight, Some(bias)));
-}
-
-/// Training cuts a batch into parts that rayon's workers compute.
-#[test]
-fn plain_holds_on_every_thread() {
-    let x = Tensor::<1>::ones([4], &Device::flex());
-    let fused_on = || {
-        let parts: Vec<bool> = (0..64)
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|_| {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                fused::usable(&x)
-            })
-            .collect();
-        parts.iter().filter(|usable| **usable).count()
-    };
-    assert_eq!(fused_on(), 64);
-    assert_eq!(fused::plain(fused_on), 0);
-    assert_eq!(fused::plain(|| fused::plain(fused_on)), 0);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-    assert_eq!(pool.install(|| fused::plain(fused_on)), 0);
-    assert_eq!(pool.install(|| fused::plain(rayon::current_num_threads)), 3);
-    assert_eq!(fused_on(), 64);
-    // A panic leaves nothing switched off.
-    assert!(catch_unwind(|| fused::plain(|| panic!("on purpose"))).is_err());
-    assert_eq!(fused_on(), 64);
 }

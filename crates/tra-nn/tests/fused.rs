@@ -1,13 +1,13 @@
-//! The fused operations against the plain composition of tensor operations: every mechanism, with
-//! and without dropout, whole and through a cache, forward and every gradient.
+//! The fused operations against the plain composition of tensor operations, which an f64 model takes:
+//! every mechanism, with and without dropout, whole and through a cache, forward and every gradient.
 
 mod common;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
-use common::{floats, lively, mechanisms, normals, tokens};
+use common::{floats, in_f64, lively, mechanisms, normals, tokens};
 use tra_nn::attention::AnyAttentionConfig;
-use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, fused};
+use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, Research, fused};
 use tra_random::Stream;
 
 struct Outcome {
@@ -48,7 +48,7 @@ fn check(config: DecoderConfig, length: usize, pass: fn() -> Pass<'static>) {
     let decoder = lively(config.clone(), 5, &Device::flex().autodiff());
     let batch = [tokens(1, length, config.vocab), tokens(2, length, config.vocab)];
     let ours = run(&decoder, &batch, pass());
-    let plain = fused::plain(|| run(&decoder, &batch, pass()));
+    let plain = run(&in_f64(decoder), &batch, pass());
     close(&format!("{name} logits"), &ours.logits, &plain.logits, 1e-4);
     for (index, (a, b)) in ours.gradients.iter().zip(&plain.gradients).enumerate() {
         close(&format!("{name} gradient {index}"), a, b, 1e-3);
@@ -64,11 +64,12 @@ fn every_mechanism_agrees_with_its_plain_composition() {
             let config = match config.validate() {
                 Ok(()) => config,
                 // Heads in pairs.
-                Err(_) => DecoderConfig { width: 4, heads: 4, ..config },
+                Err(_) => DecoderConfig::new(9, 2, 4, 4).with_attention(attention.clone()),
             };
             check(config.clone().with_dropout(0.0), length, Pass::eval);
             check(config.clone().with_dropout(0.2), length, || Pass::train(3, 4));
-            check(config.with_dropout(0.2).with_sharpness(0.3), length, || Pass::train(3, 4));
+            let flat = Research::default().with_sharpness(0.3);
+            check(config.with_dropout(0.2).with_research(flat), length, || Pass::train(3, 4));
         }
     }
 }
@@ -88,7 +89,7 @@ fn a_cache_gives_the_same_through_the_kernels() {
         let config = DecoderConfig::new(9, 2, 16, 2).with_attention(attention);
         let decoder = lively(config, 5, &Device::flex());
         let all = tokens(1, 150, 9);
-        let plain = floats(fused::plain(|| forward(&decoder, &all, Pass::eval())));
+        let plain = floats(forward(&in_f64(decoder.clone()), &all, Pass::eval()));
         let mut cache = decoder.new_cache();
         let mut pieces = Vec::new();
         let mut from = 0;
@@ -100,22 +101,6 @@ fn a_cache_gives_the_same_through_the_kernels() {
         assert_eq!(from, 150);
         close(&name, &pieces, &plain, 1e-4);
     }
-}
-
-/// A cache begun on plain operations has no bounds of what it holds; the kernel then looks.
-#[test]
-fn a_cache_may_change_hands() {
-    let decoder = lively(DecoderConfig::new(9, 2, 16, 2), 5, &Device::flex());
-    let all = tokens(1, 90, 9);
-    let expected = floats(forward(&decoder, &all, Pass::eval()).narrow(1, 60, 30));
-    let mut cache = decoder.new_cache();
-    fused::plain(|| forward(&decoder, &all[..60], Pass::cached(&mut cache)));
-    close(
-        "mixed",
-        &floats(forward(&decoder, &all[60..], Pass::cached(&mut cache))),
-        &expected,
-        1e-4,
-    );
 }
 
 #[test]
@@ -132,7 +117,7 @@ fn the_horizon_can_be_switched_off() {
         let decoder = lively(config, 5, &device);
         floats(decoder.forward(decoder.tokens(&[tokens(1, 300, 9)]).unwrap(), Pass::eval()))
     };
-    let default = AnyAttentionConfig::by_name("tra").unwrap();
+    let default = AnyAttentionConfig::default();
     close("horizon", &logits(default), &logits(exact), 1e-6);
 }
 

@@ -5,7 +5,7 @@ mod common;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor};
 use common::{floats, in_f64, lively, mechanisms, normals, odd_sizes, tokens};
-use tra_nn::attention::{AnyAttentionConfig, LearnedConfig};
+use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Decoder, DecoderConfig, DropoutPlacement, Pass, Probe};
 use tra_random::Stream;
 
@@ -91,7 +91,7 @@ fn of_every_mechanism() {
     for attention in mechanisms() {
         // No padding, so that every row is trained; and no position is left over.
         let attention = match attention {
-            AnyAttentionConfig::Learned(c) => LearnedConfig { count: LENGTH, ..c }.into(),
+            AnyAttentionConfig::Learned(c) => c.with_count(LENGTH).into(),
             other => other,
         };
         let mut config = odd_sizes(5, 1, attention);

@@ -3,10 +3,10 @@
 
 mod common;
 
-use burn::tensor::{Device, Tensor, TensorData};
-use common::{floats, mechanisms, normals};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use common::{floats, in_type, mechanisms, normals};
 use tra_nn::attention::{AnyAttentionConfig, Attention, AttentionConfig, HeadSizes, Heads};
-use tra_nn::{DropoutPlacement, LayerPass, WeightInit, fused};
+use tra_nn::{DropoutPlacement, LayerPass, WeightInit};
 use tra_random::Stream;
 
 const HEADS: usize = 2;
@@ -41,22 +41,29 @@ impl Case {
     }
 
     /// The loss is the sum of the outputs of the queries before `scored`, times fixed numbers.
-    fn run(&self, config: &AnyAttentionConfig, scored: usize, train: bool) -> Outcome {
+    fn run(
+        &self,
+        config: &AnyAttentionConfig,
+        dtype: DType,
+        scored: usize,
+        train: bool,
+    ) -> Outcome {
         let device = Device::flex().autodiff();
+        let on = (&device, dtype);
         let sizes = HeadSizes { width: WIDTH, heads: HEADS, head_dim: DIM, layer: 0 };
-        let mechanism = config.init(sizes, &WeightInit::seeded(4, &device));
+        let mechanism = in_type(config.init(sizes, &WeightInit::seeded(4, &device)), dtype);
         let heads = |i: usize| {
             let data = TensorData::new(self.0[i].clone(), [1, HEADS, LENGTH, DIM]);
-            Tensor::<4>::from_data(data, &device).require_grad()
+            Tensor::<4>::from_data(data, on).require_grad()
         };
         let [q, k, v] = [0, 1, 2].map(heads);
         let hidden = TensorData::new(self.0[3].clone(), [1, LENGTH, WIDTH]);
-        let hidden = Tensor::<3>::from_data(hidden, &device).require_grad();
+        let hidden = Tensor::<3>::from_data(hidden, on).require_grad();
         let all = Heads { q: q.clone(), k: k.clone(), v: v.clone(), hidden: hidden.clone() };
         let pass = if train { LayerPass::train(1, 2, 0) } else { LayerPass::eval() };
         let out = mechanism.forward(all, pass.context(0.2, DropoutPlacement::Logits));
         let weights = normals(Stream::new(7), 0, [1, HEADS, LENGTH, DIM]);
-        let weights = Tensor::<4>::from_data(weights, &device).narrow(2, 0, scored);
+        let weights = Tensor::<4>::from_data(weights, on).narrow(2, 0, scored);
         let loss = (out.clone().narrow(2, 0, scored) * weights).sum();
         let gradients = loss.backward();
         let of = |x: &Tensor<4>| x.grad(&gradients).map(floats).unwrap_or_default();
@@ -75,14 +82,15 @@ fn close(what: &str, ours: &[f64], expected: &[f64], width: usize, at: impl Fn(u
     }
 }
 
-/// By kernels, where there are any, and without.
+/// By kernels, where there are any, in f32, and without in f64.
 fn both_ways(
     check: impl Fn(bool, &dyn Fn(&Case, usize) -> Outcome) + Sync,
     config: &AnyAttentionConfig,
 ) {
     for train in [false, true] {
-        check(false, &|case, scored| case.run(config, scored, train));
-        fused::plain(|| check(true, &|case, scored| case.run(config, scored, train)));
+        for (plain, dtype) in [(false, DType::F32), (true, DType::F64)] {
+            check(plain, &|case, scored| case.run(config, dtype, scored, train));
+        }
     }
 }
 

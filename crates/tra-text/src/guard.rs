@@ -1,8 +1,13 @@
-//! Panics of other libraries, as errors.
+//! Turns panics of other libraries into errors.
 //!
 //! `parquet` and `tokenizers` panic on some broken files, deep inside, where no check beforehand
-//! reaches. A broken file is the user's, not a bug of ours: it is told as one. This is for calls of
-//! other libraries only, so that our own mistakes stay panics.
+//! reaches. A broken file is the user's, not a bug of ours, so it is reported as one. This is for
+//! calls of other libraries only: our own mistakes stay panics.
+//!
+//! This changes the panic hook of the process, which a library should not do. There is no other way:
+//! the hook prints a panic before anyone can catch it, and Rust has one hook per process, which takes
+//! no value from the caller. The hook here is set once, at the first guarded call. It is silent only
+//! on a thread that is inside such a call; everything else goes to the hook that was there before.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,10 +19,8 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Calls another library; its panic becomes an error that says what it said.
+/// Calls another library; its panic becomes an error with the panic's message.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    // A hook prints panics before they can be caught. Ours passes on those of unguarded threads, so
-    // that the hook of the program, or of a test, works as ever.
     HOOK.call_once(|| {
         let others = panic::take_hook();
         panic::set_hook(Box::new(move |about| {

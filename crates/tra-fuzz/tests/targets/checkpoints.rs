@@ -24,7 +24,7 @@ fn read(path: &Path) -> Result<(), String> {
 fn model(attention: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let attention = AnyAttentionConfig::by_name(attention).unwrap();
+    let attention: AnyAttentionConfig = attention.parse().unwrap();
     let config = DecoderConfig::new(5, 1, 8, 2).with_attention(attention);
     config.init_seeded(1, &Device::flex()).unwrap().save(&path).unwrap();
     fs::read(path).unwrap()

@@ -141,7 +141,7 @@ fn runs() -> Vec<Vec<u8>> {
         "needle",
     ];
     let tasks = tasks.iter().map(|name| format!("task.name={name}"));
-    let mechanisms = tra_nn::attention::NAMES.iter().map(|(name, _)| name);
+    let mechanisms = tra_nn::attention::mechanisms().map(|mechanism| mechanism.name);
     let mechanisms = mechanisms.map(|name| format!("model.attention.name={name}"));
     let written = tasks.chain(mechanisms).map(|set| {
         let config = RunConfig::read(None, Vec::new(), &[set]).unwrap();

@@ -1,62 +1,43 @@
-//! What dense attention adds to a score, made ready for the kernels.
+//! The bias that dense attention adds to a score, prepared for the kernels.
 
 use rayon::prelude::*;
 
-use super::{Bias, Inputs, Rule};
+use super::{Inputs, Rows, Rule};
 
-/// A step below this is taken for it: no score makes up for it, and sums of f64 keep seven digits
-/// behind the point beside it. An infinity would leave nothing but NaN behind it.
+/// The lowest step: no score outweighs it, and f64 sums keep seven decimal places beside it. An
+/// infinity would turn all later sums into NaN.
 const CLOSED: f32 = -1e9;
 
-/// A step as it is summed.
+/// Returns a step as it is summed.
 pub(super) fn step(x: f32) -> f64 {
     f64::from(if x < CLOSED { CLOSED } else { x })
 }
 
-/// Whether far keys weigh ever less: no step takes anything back. Exact, and one comparison a key.
+/// Returns whether the bias never grows with distance: no step is positive.
 pub(super) fn falls(steps: &[f32]) -> bool {
     steps.iter().all(|x| *x <= 0.0)
 }
 
-/// The bias of all heads.
-pub(super) enum Biases<'a> {
-    None,
-    Slope(&'a [f32]),
-    /// Of every head the sums of its steps from the oldest on, and whether it [`falls`].
-    Steps(Vec<(Vec<f64>, bool)>),
+/// Returns the slope of a head.
+pub(super) fn slope(slopes: Rows<'_>, head: usize) -> f32 {
+    slopes.row([0, head], 0)[0]
 }
 
-impl<'a> Biases<'a> {
-    pub(super) fn new(inputs: &Inputs<'a>) -> Self {
-        let shape = inputs.shape;
-        let steps = match inputs.rule {
-            Rule::Tra { .. } | Rule::Dense(Bias::None) => return Self::None,
-            Rule::Dense(Bias::Slope(slopes)) => return Self::Slope(slopes),
-            Rule::Dense(Bias::Steps(steps)) => steps,
-        };
-        let sums = |head: usize| {
-            let row = steps.row([head / shape.heads, head % shape.heads], 0);
-            let mut sum = 0.0;
-            let sums = row.iter().map(|x| {
-                sum += step(*x);
-                sum
-            });
-            (sums.collect(), falls(row))
-        };
-        Self::Steps((0..shape.batch * shape.heads).into_par_iter().map(sums).collect())
-    }
-
-    /// That of one head.
-    pub(super) fn head(&self, heads: usize, [batch, head]: [usize; 2]) -> HeadBias<'_> {
-        match self {
-            Self::None => HeadBias::None,
-            Self::Slope(slopes) => HeadBias::Slope(slopes[head]),
-            Self::Steps(all) => {
-                let (sums, falls) = &all[batch * heads + head];
-                HeadBias::Steps { sums, falls: *falls }
-            }
-        }
-    }
+/// Returns what tiles need of the steps, if the rule has any: for each head the sums from the oldest
+/// step on, and whether its bias [`falls`].
+pub(super) fn step_sums(inputs: &Inputs<'_>) -> Vec<(Vec<f64>, bool)> {
+    let Rule::Steps(steps) = inputs.rule else { return Vec::new() };
+    let heads = inputs.shape.heads;
+    let sums = |head: usize| {
+        let row = steps.row([head / heads, head % heads], 0);
+        let mut sum = 0.0;
+        let sums = row.iter().map(|x| {
+            sum += step(*x);
+            sum
+        });
+        (sums.collect(), falls(row))
+    };
+    (0..inputs.shape.batch * heads).into_par_iter().map(sums).collect()
 }
 
 /// The bias of one head.
@@ -67,10 +48,26 @@ pub(super) enum HeadBias<'a> {
     Steps { sums: &'a [f64], falls: bool },
 }
 
-impl HeadBias<'_> {
-    /// The part of the bias that belongs to the position `j`, counted from the position `near` the
-    /// queries, so that the numbers are small, and exact to rounding, where weights are large. In two
-    /// parts, of which the second is what rounding takes from the first; it is 0 but for steps.
+impl<'a> HeadBias<'a> {
+    /// Returns the bias of a head, given the [`step_sums`] of all.
+    pub(super) fn new(
+        inputs: &Inputs<'_>,
+        sums: &'a [(Vec<f64>, bool)],
+        [batch, head]: [usize; 2],
+    ) -> Self {
+        match inputs.rule {
+            Rule::Tra { .. } | Rule::Dense => Self::None,
+            Rule::Slope(slopes) => Self::Slope(slope(slopes, head)),
+            Rule::Steps(_) => {
+                let (sums, falls) = &sums[batch * inputs.shape.heads + head];
+                Self::Steps { sums, falls: *falls }
+            }
+        }
+    }
+
+    /// Returns the part of the bias that belongs to position `j`, relative to position `near` the
+    /// queries. So numbers are small, and exact to rounding, where weights are large. It is in two
+    /// parts: the second is the rounding error of the first, and 0 except for steps.
     #[inline(always)]
     pub(super) fn of(&self, j: usize, near: usize) -> (f32, f32) {
         match self {
@@ -84,7 +81,7 @@ impl HeadBias<'_> {
         }
     }
 
-    /// Whether it never grows with distance, so that far keys can be left out.
+    /// Returns whether it never grows with distance, so that far keys can be left out.
     pub(super) fn falls(&self) -> bool {
         match self {
             Self::None => false,
@@ -93,7 +90,7 @@ impl HeadBias<'_> {
         }
     }
 
-    /// Whether it has a second part.
+    /// Returns whether it has a second part.
     pub(super) fn in_two_parts(&self) -> bool {
         matches!(self, Self::Steps { .. })
     }

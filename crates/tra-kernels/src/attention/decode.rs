@@ -1,20 +1,20 @@
 //! A few queries against many keys, as in generation: lanes run over the width of the head.
 
-use super::bias::{falls, step};
+use super::bias::{falls, slope, step};
 use super::dropped_tail::dot;
 use super::forward::{LOWEST, SavedOut, inverse};
 use super::horizon::{Bounds, Horizon, ROUND_UP, SHARE};
 use super::logits::{BOUNDED, log_sigmoid};
 use super::tile::padded;
 use super::views::RowsOut;
-use super::{Bias, Inputs, Rule};
+use super::{Inputs, Rows, Rule};
 use crate::scratch::with_scratch;
 use crate::simd::{Simd, kernel};
 
-/// Keys looked at together.
+/// Keys per block.
 const BLOCK: usize = 32;
 
-/// All queries of one head.
+/// Attends from all queries of one head.
 ///
 /// # Safety
 /// Nobody else may write this head of `out` and `saved`; the instruction set must be there.
@@ -43,45 +43,51 @@ pub(super) unsafe fn decode_head(
     }
 }
 
-/// The bias of one query's keys, from its own position back.
+/// The bias of the keys of one query, from the newest to the oldest.
 struct RowBias<'a> {
-    bias: Bias<'a>,
-    at: [usize; 2],
+    slope: f32,
+    steps: Option<&'a [f32]>,
     position: usize,
-    /// The sum of the steps behind the next key; in f64, as for tiles.
+    /// Whether it never grows with distance, so that far keys can be left out.
+    falls: bool,
+    /// The sum of the steps after the next key; in f64, as for tiles.
     forgotten: f64,
 }
 
 impl<'a> RowBias<'a> {
-    fn new(bias: Bias<'a>, at: [usize; 2], position: usize) -> Self {
-        Self { bias, at, position, forgotten: 0.0 }
+    /// Returns the bias of a dense rule; TRA has none.
+    fn new(rule: Rule<Rows<'a>>, at: [usize; 2], position: usize) -> Option<Self> {
+        let (slope, steps, falls) = match rule {
+            Rule::Tra { .. } => return None,
+            Rule::Dense => (0.0, None, false),
+            Rule::Slope(slopes) => {
+                let slope = slope(slopes, at[1]);
+                (slope, None, slope >= 0.0)
+            }
+            Rule::Steps(steps) => {
+                let steps = steps.row(at, 0);
+                (0.0, Some(steps), falls(&steps[..=position]))
+            }
+        };
+        Some(Self { slope, steps, position, falls, forgotten: 0.0 })
     }
 
-    /// That of key `j`, which comes next; older ones follow.
+    /// Returns the bias of key `j`, which is next; older keys follow.
     #[inline(always)]
     fn next(&mut self, j: usize) -> f32 {
         let bias = self.of(j);
-        if let Bias::Steps(x) = self.bias {
-            self.forgotten += step(x.row(self.at, 0)[j]);
+        if let Some(steps) = self.steps {
+            self.forgotten += step(steps[j]);
         }
         bias
     }
 
-    /// That of key `j`, when all newer ones have been taken.
+    /// Returns the bias of key `j`, if all newer keys have been read.
     #[inline(always)]
     fn of(&self, j: usize) -> f32 {
-        match self.bias {
-            Bias::None => 0.0,
-            Bias::Slope(slopes) => slopes[self.at[1]] * (j as f32 - self.position as f32),
-            Bias::Steps(_) => self.forgotten as f32,
-        }
-    }
-
-    fn falls(&self) -> bool {
-        match self.bias {
-            Bias::None => false,
-            Bias::Slope(slopes) => slopes[self.at[1]] >= 0.0,
-            Bias::Steps(x) => falls(&x.row(self.at, 0)[..=self.position]),
+        match self.steps {
+            Some(_) => self.forgotten as f32,
+            None => self.slope * (j as f32 - self.position as f32),
         }
     }
 }
@@ -113,18 +119,19 @@ unsafe fn decode_generic<S: Simd>(
     sums.fill(0.0);
     // SAFETY: the caller's promise.
     let bound = unsafe { dot::<S>(q, q) }.sqrt() * scale * bounds.key_norm * ROUND_UP;
-    let ((d, series), mut bias) = match inputs.rule {
-        Rule::Tra { gate, .. } => (log_sigmoid(gate.row(at, query)[0]), None),
-        Rule::Dense(bias) => ((0.0, 0.0), Some(RowBias::new(bias, at, position))),
+    let (d, series) = match inputs.rule {
+        Rule::Tra { gate, .. } => log_sigmoid(gate.row(at, query)[0]),
+        _ => (0.0, 0.0),
     };
-    let may_stop = inputs.horizon != Horizon::Exact && bias.as_ref().is_none_or(RowBias::falls);
+    let mut bias = RowBias::new(inputs.rule, at, position);
+    let may_stop = inputs.horizon != Horizon::Exact && bias.as_ref().is_none_or(|bias| bias.falls);
     let bounded = bias.is_none() && bound <= BOUNDED;
     let mut row = Row { shift: if bounded { bound + d } else { LOWEST }, sum: 0.0, stop: 0 };
     let mut count: u32 = 0;
     let mut end = position + 1;
     while end > 0 {
         let start = end.saturating_sub(BLOCK);
-        // Unused places hold what no key can have, and weigh nothing.
+        // Unused places weigh nothing.
         let mut logits = [f32::NEG_INFINITY; BLOCK];
         for j in (start..end).rev() {
             // SAFETY: the caller's promise.
@@ -182,7 +189,7 @@ unsafe fn decode_generic<S: Simd>(
             None => (bound + d * (count as f32 + 1.0), series.min(unread)),
         };
         let above = highest - row.shift;
-        // Whatever is above 1 is not small, and neither is what no number bounds.
+        // Anything above 1 is not small, and neither is a bound that is NaN.
         let mut tail = if above <= 1.0 { above.exp() * times } else { f32::INFINITY };
         if bias.is_none() && inputs.horizon == Horizon::Rounding {
             tail *= count as f32 + times;

@@ -1,8 +1,8 @@
-//! What logit dropout leaves to do behind the horizon.
+//! Dropped logits past the horizon.
 //!
-//! A dropped logit is 0, however far the key: it does not decay, and at the published rate one in a
-//! hundred kept keys behind the horizon still weighs as much as a near one. These pairs are found by
-//! their hash, without looking at the rest, and taken up one by one.
+//! A dropped logit is 0 at every distance: it does not decay. At the published rate one in a hundred
+//! kept keys past the horizon still weighs as much as a near one. These pairs are found by their hash,
+//! without reading the others, and added one by one.
 
 use std::ops::Range;
 
@@ -17,9 +17,9 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Keys looked at together.
+    /// Keys per search.
     pub(super) const KEYS: usize = 64;
-    /// All of the lanes of a vector.
+    /// All pairs of the lanes of a vector.
     const MANY: usize = Self::KEYS * 16;
 
     pub(super) fn new() -> Self {
@@ -30,7 +30,7 @@ impl Pairs {
         &self.pairs[..self.count]
     }
 
-    /// Finds those of the lanes from `column` on and the keys `from..to`, at most [`KEYS`] of them.
+    /// Finds the pairs of the lanes from `column` on and the keys `from..to`, at most [`KEYS`] of them.
     ///
     /// [`KEYS`]: Self::KEYS
     ///
@@ -75,7 +75,7 @@ impl Pairs {
     }
 }
 
-/// `to += factor * from` for rows of whole vectors.
+/// Computes `to += factor * from` for rows of whole vectors.
 ///
 /// # Safety
 /// The CPU must have `S`.

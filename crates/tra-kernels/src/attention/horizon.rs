@@ -1,4 +1,4 @@
-//! When the keys not yet read no longer matter.
+//! The horizon: when the keys not yet read no longer matter.
 //!
 //! Keys are read from the newest to the oldest. Let a query have read the keys down to some point,
 //! and let, all exponentials taken relative to the same shift,
@@ -11,12 +11,12 @@
 //!
 //! - exactly, `out_t = (a_t + x) / (l + y)` with `|x| <= T w <= 2^-25 max_t |a_t|` and
 //!   `0 <= y <= T <= 2^-25 l`;
-//! - we give `a_t / l`. The difference is at most `|x| / l + |a_t| y / l^2 <=
+//! - the kernel returns `a_t / l`. The difference is at most `|x| / l + |a_t| y / l^2 <=
 //!   2 * 2^-25 max_t |a_t| / l = 2^-24 max_t |out_t|` (up to a factor `1 + 2^-24`).
 //!
 //! So every element of the output is off by at most half a unit in the last place of the row's
-//! largest element: what one rounding to f32 does. The second condition is what keeps a huge value
-//! far away from being forgotten; without it only the weights, and not the output, would be exact.
+//! largest element: what one rounding to f32 does. The second condition keeps a huge value of a far
+//! key from being forgotten; without it only the weights would be exact, not the output.
 //!
 //! **Gradients.** The backward pass reads the same keys. The weights left out sum to at most
 //! `2^-24` per row, so `dv` misses at most `2^-24 |g_i|` per row `i`; and
@@ -37,7 +37,7 @@
 //!   unit in the last place of every term;
 //! - `g_i . o_i` is off by what the output is: what one rounding does to it.
 //!
-//! A pass without gradients needs none of it and stops sooner ([`Horizon::Output`]).
+//! A pass without gradients needs none of this and stops sooner ([`Horizon::Output`]).
 //!
 //! **The bound `T` for TRA.** A score is at most `B_i = |q_i| max_j |k_j| / sqrt(e)` (Cauchy and
 //! Schwarz), which is `sqrt(e)` after the norm. With `c` keys kept so far the next kept one has
@@ -53,7 +53,7 @@
 //!
 //! **With dropout on the logits** the kept logits are scaled by `f = 1 / (1 - rate)`, and so are
 //! `B_i`, `d_i` and `x` in `T`; the dropped ones are 0 wherever they are and do not decay. Those
-//! are looked up one by one behind the horizon (`dropped_tail.rs`). Training may scale the logits down besides
+//! are looked up one by one past the horizon (`dropped_tail.rs`). Training may also scale the logits down
 //! ([`Dropout::times`](crate::dropout::Dropout::times)). Where `f < 1`, `1 / (1 - e^(f d)) <= 1 / (f (1 - e^d))` takes
 //! the place of the series, because `1 - e^(d x)` is concave in `x` and 0 at 0.
 
@@ -61,25 +61,25 @@ use rayon::prelude::*;
 
 use super::Inputs;
 
-/// Whether to stop where no f32 result can change any more.
+/// Whether to stop where no older key can change an f32 result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Horizon {
     /// Stop where neither the output nor any gradient changes by more than rounding does.
     #[default]
     Rounding,
-    /// Stop where the output does not: sooner, for passes without gradients.
+    /// Stop where the output does not: sooner, for a pass without gradients.
     Output,
     /// Read every key.
     Exact,
 }
 
-/// A row stops when what is unread is below this share of what is read.
+/// A row stops when the unread part is below this share of the part that was read.
 pub(super) const SHARE: f32 = 1.0 / (1u64 << 25) as f32;
 
 /// Covers the rounding of a bound that was itself computed in f32.
 pub(super) const ROUND_UP: f32 = 1.000_01;
 
-/// What bounds the keys and values of one head.
+/// Bounds of the keys and values of one head.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// Largest norm of a key.
@@ -89,7 +89,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Takes up a key.
+    /// Extends the bounds by a key.
     pub fn add_key(&mut self, k: &[f32]) {
         // In 16 sums, which compilers turn into vectors.
         let mut squares = [0.0f32; 16];
@@ -101,7 +101,7 @@ impl Bounds {
         self.key_norm = if norm.is_nan() { f32::INFINITY } else { self.key_norm.max(norm) };
     }
 
-    /// Takes up a value.
+    /// Extends the bounds by a value.
     pub fn add_value(&mut self, v: &[f32]) {
         for v in v {
             let v = v.abs();

@@ -6,19 +6,19 @@ use super::tile::QUERIES;
 use super::{Inputs, Rule};
 use crate::simd::Simd;
 
-/// The largest bound on a score with which a softmax can do without a running maximum:
-/// `e^-60` is far from the smallest f32, and what is lost below it is lost behind `2^-24`.
+/// The largest bound on a score for a softmax without a running maximum: `e^-60` is far from the
+/// smallest f32, and what is lost below it is less than `2^-24`.
 pub(super) const BOUNDED: f32 = 60.0;
 
-/// What is known of the queries of a tile, one number a lane.
+/// Numbers of the queries of a tile, one per lane.
 pub(super) struct Lanes {
-    /// TRA: log-sigmoid of the gate. Dense: the query's part of the bias, which is taken away.
+    /// TRA: log-sigmoid of the gate. Dense: the query's part of the bias, which is subtracted.
     pub d: [f32; QUERIES],
-    /// Dense: what rounding takes from it, where the bias is in two parts.
+    /// Dense: the rounding error of that, if the bias is in two parts.
     pub d_low: [f32; QUERIES],
     /// TRA: `1 / (1 - e^d)`.
     pub series: [f32; QUERIES],
-    /// No score of this query is above this.
+    /// Upper bound of the scores of this query.
     pub bound: [f32; QUERIES],
     /// Keys kept so far, in whole numbers: an f32 stops counting at 2^24 …
     pub count: [u32; QUERIES],
@@ -26,13 +26,13 @@ pub(super) struct Lanes {
     pub counted: [f32; QUERIES],
     /// Keys of the dropout pattern.
     pub hash: [u32; QUERIES],
-    /// Number of queries in the tile; the lanes behind them hold zeros.
+    /// Number of queries in the tile; the other lanes hold zeros.
     pub queries: usize,
     /// Position of the first query.
     pub first: usize,
 }
 
-/// `d = log sigmoid(x)`, and `1 / (1 - e^d) = 1 + e^x`, the sum of the powers of `e^d`, whose
+/// Returns `d = log sigmoid(x)` and `1 / (1 - e^d) = 1 + e^x`, the sum of the powers of `e^d`, whose
 /// inverse is the slope of `d`. No positive number is exponentiated.
 pub(super) fn log_sigmoid(x: f32) -> (f32, f32) {
     let e = (-x.abs()).exp();
@@ -69,7 +69,7 @@ impl Lanes {
                 Rule::Tra { gate, .. } => {
                     (lanes.d[i], lanes.series[i]) = log_sigmoid(gate.row(at, from + i)[0]);
                 }
-                Rule::Dense(_) => (lanes.d[i], lanes.d_low[i]) = bias.of(first + i, first),
+                _ => (lanes.d[i], lanes.d_low[i]) = bias.of(first + i, first),
             }
             if let Some(dropout) = inputs.dropout {
                 let row = shape.query_index(at, from + i);
@@ -79,7 +79,7 @@ impl Lanes {
         lanes
     }
 
-    /// Adds what a block kept.
+    /// Adds the keys that a block kept.
     pub(super) fn add_counts(&mut self, from: usize, kept: &[f32]) {
         for (i, kept) in (from..).zip(kept) {
             self.count[i] += *kept as u32;
@@ -92,7 +92,7 @@ impl Lanes {
 pub(super) struct Walk<S: Simd> {
     /// The log-sigmoid of the gate, negative.
     pub d: S::V,
-    /// What rounding took from the query's part of a bias in two parts.
+    /// The rounding error of the query's part of a bias in two parts.
     d_low: Option<S::V>,
     counted: S::V,
     /// Keys kept in this block.
@@ -105,17 +105,17 @@ pub(super) struct Walk<S: Simd> {
     dropout: Option<(u32, f32)>,
 }
 
-/// What became of one key.
+/// The result of one key.
 pub(super) struct Step<S: Simd> {
     /// The logit, after dropout.
     pub logit: S::V,
-    /// Which queries the key takes part for.
+    /// The queries for which the key takes part.
     pub keep: S::M,
-    /// Which queries can see it.
+    /// The queries that can see it.
     pub visible: S::M,
-    /// TRA: which kept key it is, counted from the newest.
+    /// TRA: its number among the kept keys, from the newest.
     pub count: S::V,
-    /// What dropout multiplied the logit by.
+    /// The factor of dropout on the logit.
     pub factor: S::V,
 }
 
@@ -149,8 +149,8 @@ impl<S: Simd> Walk<S> {
         }
     }
 
-    /// Takes up key `j` with its products `q . k` and its part of the bias. The threshold is on the
-    /// product, before it is scaled: a sum that cancels to exactly 0 is dropped.
+    /// Advances to key `j`, with its products `q . k` and its part of the bias. The threshold is on the
+    /// product before it is scaled: a sum that cancels to exactly 0 is dropped.
     ///
     /// # Safety
     /// The CPU must have `S`.

@@ -1,31 +1,32 @@
 //! Fused attention in f32: Threshold Relative Attention, and dense attention with a separable
 //! bias.
 //!
-//! Nothing of the size length x length is ever stored. Queries are taken in tiles of
-//! 64, lanes running over them, and the keys of a tile are read in blocks from the
-//! newest to the oldest: counting kept keys is then one addition a key, and reading can end at the
-//! horizon (see [`horizon`]).
+//! Nothing of the size length x length is ever stored. Queries are processed in tiles of 64, one per
+//! lane. The keys of a tile are read in blocks from the newest to the oldest: counting kept keys is
+//! then one addition per key, and reading can end at the horizon (see [`horizon`]).
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `forward.rs` | the forward pass of one tile |
-//! | `backward.rs` | its gradients; scores are computed anew, nothing of them is kept |
+//! | `forward.rs`, `forward_tile.rs` | the forward pass, and that of one tile |
+//! | `backward.rs`, `backward_tile.rs` | its gradients; scores are computed anew, nothing of them is kept |
 //! | `decode.rs` | a few queries against many keys, as in generation |
 //! | `logits.rs` | from scores to logits: threshold, count, gate, bias, dropout |
 //! | `horizon.rs` | when the keys not yet read no longer matter, and the proof |
-//! | `far.rs` | what logit dropout leaves to do behind the horizon |
-//! | `bias.rs` | what dense attention adds to a score, made ready for the kernels |
-//! | `naive.rs` | dense attention in plain f64, as `tra::naive` is for TRA: the yardstick |
+//! | `dropped_tail.rs` | dropped logits past the horizon |
+//! | `bias.rs` | the bias of dense attention, prepared for the kernels |
+//! | `naive.rs` | dense attention in plain f64, as `tra::naive` is for TRA: the reference |
 //! | `tile.rs`, `views.rs` | products in the cache; views of the inputs |
 //!
-//! Results do not depend on the number of threads: work is cut by the shape alone, and sums over
-//! pieces are taken in their order.
+//! Results do not depend on the number of threads: work is cut by the shape alone, and pieces are
+//! summed in their order.
 
 mod backward;
+mod backward_tile;
 mod bias;
 mod decode;
 mod dropped_tail;
 mod forward;
+mod forward_tile;
 pub mod horizon;
 mod logits;
 pub mod naive;
@@ -48,7 +49,7 @@ pub struct Shape {
     pub batch: usize,
     /// Heads of each.
     pub heads: usize,
-    /// Queries; the last one stands at the last key.
+    /// Queries; the last one is at the last key.
     pub queries: usize,
     /// Keys; at least as many as queries.
     pub keys: usize,
@@ -65,26 +66,26 @@ impl Shape {
         [self.batch, self.heads, self.keys]
     }
 
-    /// What the products of queries and keys are multiplied by.
+    /// Returns the factor on the products of queries and keys.
     fn scale(&self) -> f32 {
         1.0 / (self.dim as f32).sqrt()
     }
 
-    /// Position of a query among the keys.
+    /// Returns the position of a query among the keys.
     fn position(&self, query: usize) -> usize {
         self.keys - self.queries + query
     }
 
-    /// Refuses what was saved for another shape.
+    /// Refuses what a pass of another shape saved.
     ///
     /// # Panics
-    /// When there is not one of each for every query, or a query stopped where there is no key.
+    /// If there is not one number per query, or a query stopped at a key that does not exist.
     fn check_saved(&self, saved: &Saved) {
         let sizes = [saved.shift.len(), saved.inverse_sum.len(), saved.stop.len()];
         let rows = self.all_queries();
-        assert!(sizes == [rows; 3], "what was saved is of {sizes:?} queries, not of {rows}");
+        assert!(sizes == [rows; 3], "{sizes:?} queries were saved, but there are {rows}");
         let far = saved.stop.iter().find(|stop| **stop as usize > self.keys);
-        assert!(far.is_none(), "a stop at {far:?}, and there are {} keys", self.keys);
+        assert!(far.is_none(), "a query stopped at key {far:?} of {} keys", self.keys);
     }
 
     /// Number of all queries of all heads.
@@ -98,35 +99,58 @@ impl Shape {
     }
 }
 
-/// Which keys take part, and what is added to their scores.
-#[derive(Clone, Copy, Debug)]
-pub enum Rule<'a> {
+/// The mechanism as kernels know it: which keys take part, and what is added to their scores.
+///
+/// `X` holds the mechanism's own numbers, if it has any: [`Rows`] in a kernel, a tensor on the way
+/// to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule<X> {
     /// Threshold Relative Attention.
     Tra {
-        /// Forget gate of each query before log-sigmoid: rows of one number.
-        gate: Rows<'a>,
-        /// Of a query that keeps no key, how much of the gradient it would have, had it stayed, the score
-        /// of each has: 0 as published. The output does not depend on it.
+        /// Forget gate of each query before log-sigmoid: `[batch, heads, queries]` rows of one number.
+        gate: X,
+        /// Gradient leak for queries that keep no key, `0..=1`. The output does not depend on it.
         leak: f32,
     },
-    /// All keys take part.
-    Dense(Bias<'a>),
+    /// All keys take part, with their scores as they are: NoPE, and RoPE, whose queries and keys
+    /// come rotated.
+    Dense,
+    /// Dense attention with the bias `-slope (i - j)`: ALiBi. `[1, heads, 1]` rows of one number.
+    Slope(X),
+    /// Dense attention with a bias that is the sum of `x_t` over the positions `t` after key `j`,
+    /// up to that of query `i`: FoX, whose steps are the logarithms of its gates. `[batch, heads, 1]`
+    /// rows of `keys` numbers. The sums are taken in f64, so that logits are exact at every length.
+    Steps(X),
 }
 
-/// What dense attention adds to a score.
-#[derive(Clone, Copy, Debug)]
-pub enum Bias<'a> {
-    /// Nothing: NoPE, and RoPE, whose queries and keys come rotated.
-    None,
-    /// `-slope (i - j)`, one slope a head: ALiBi.
-    Slope(&'a [f32]),
-    /// The sum of `x_t` over the positions `t` behind key `j`, up to that of query `i`: FoX, whose steps
-    /// are the logarithms of its gates. One row of `keys` numbers a head. The sums are taken in f64,
-    /// so that logits are exact however long the sequence.
-    Steps(Rows<'a>),
+impl<X> Rule<X> {
+    /// Returns whether keys leave by the threshold.
+    pub fn is_tra(&self) -> bool {
+        matches!(self, Self::Tra { .. })
+    }
+
+    /// Returns the same rule with its numbers held in another way.
+    pub fn map<Y>(self, f: impl FnOnce(X) -> Y) -> Rule<Y> {
+        match self {
+            Self::Tra { gate, leak } => Rule::Tra { gate: f(gate), leak },
+            Self::Dense => Rule::Dense,
+            Self::Slope(slopes) => Rule::Slope(f(slopes)),
+            Self::Steps(steps) => Rule::Steps(f(steps)),
+        }
+    }
+
+    /// Returns the same rule with its numbers borrowed.
+    pub fn as_ref(&self) -> Rule<&X> {
+        match self {
+            Self::Tra { gate, leak } => Rule::Tra { gate, leak: *leak },
+            Self::Dense => Rule::Dense,
+            Self::Slope(slopes) => Rule::Slope(slopes),
+            Self::Steps(steps) => Rule::Steps(steps),
+        }
+    }
 }
 
-/// What goes in.
+/// Inputs of the kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// Sizes.
@@ -137,29 +161,29 @@ pub struct Inputs<'a> {
     pub k: Rows<'a>,
     /// Values.
     pub v: Rows<'a>,
-    /// Which keys take part.
-    pub rule: Rule<'a>,
+    /// The mechanism.
+    pub rule: Rule<Rows<'a>>,
     /// Dropout on the logits.
     pub dropout: Option<Dropout>,
     /// Whether to stop at the horizon.
     pub horizon: Horizon,
-    /// Bounds of the keys and values of each head, if they are known; else they are looked up.
+    /// Bounds of the keys and values of each head, if known; otherwise they are computed.
     pub bounds: Option<&'a [Bounds]>,
     /// The instruction set to use.
     pub isa: Isa,
 }
 
 impl Inputs<'_> {
-    /// Everything that the kernels rely on and that a safe caller could get wrong.
+    /// Checks everything that the kernels rely on and that a safe caller could get wrong.
     ///
     /// # Panics
-    /// When something does not fit the shape; the message says what.
+    /// If something does not fit the shape; the message names it.
     fn check(&self) {
         let shape = self.shape;
         let Shape { batch, heads, queries, keys, dim } = shape;
         assert!(self.isa.is_available(), "this machine has no {}", self.isa);
         assert!(queries <= keys, "more queries than keys: {queries} and {keys}");
-        // The largest of all sizes there are, with room for padding to whole vectors.
+        // The largest of all sizes, with room for padding to whole vectors.
         count([batch, heads, keys.max(1), dim.max(1), 16]);
         assert!(u32::try_from(keys).is_ok(), "more keys than a u32 counts: {keys}");
         self.q.check("queries", shape.query_rows(), dim);
@@ -167,26 +191,24 @@ impl Inputs<'_> {
         self.v.check("values", shape.key_rows(), dim);
         match self.rule {
             Rule::Tra { gate, .. } => gate.check("gates", shape.query_rows(), 1),
-            Rule::Dense(Bias::Steps(steps)) => steps.check("steps", [batch, heads, 1], keys),
-            Rule::Dense(Bias::Slope(slopes)) => {
-                assert_eq!(slopes.len(), heads, "there must be one slope a head");
-            }
-            Rule::Dense(Bias::None) => {}
+            Rule::Slope(slopes) => slopes.check("slopes", [1, heads, 1], 1),
+            Rule::Steps(steps) => steps.check("steps", [batch, heads, 1], keys),
+            Rule::Dense => {}
         }
         if let Some(bounds) = self.bounds {
-            assert_eq!(bounds.len(), batch * heads, "there must be bounds of each head");
+            assert_eq!(bounds.len(), batch * heads, "there must be bounds for each head");
         }
     }
 }
 
-/// What the forward pass keeps of each query for the backward pass.
+/// What the forward pass saves for the backward pass, per query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saved {
-    /// What was taken from the logits before exponentiation.
+    /// Subtracted from the logits before exponentiation.
     pub shift: Vec<f32>,
-    /// One over the sum of the exponentials; 0 where no key was kept.
+    /// One over the sum of the exponentials; 0 if no key was kept.
     pub inverse_sum: Vec<f32>,
-    /// The oldest key that was read; 0 unless the horizon came before.
+    /// The oldest key that was read; 0 unless the row stopped at the horizon.
     pub stop: Vec<u32>,
 }
 
@@ -195,14 +217,14 @@ impl Saved {
         Self { shift: vec![0.0; rows], inverse_sum: vec![0.0; rows], stop: vec![0; rows] }
     }
 
-    /// Share of the visible pairs of a query and a key that were read: the effect of the horizon.
+    /// Returns the share of visible query-key pairs that were read: the effect of the horizon.
     pub fn share_read(&self, shape: Shape) -> f64 {
         let (mut read, mut all) = (0, 0);
         for (row, stop) in self.stop.iter().enumerate() {
             let behind = shape.queries.saturating_sub(row % shape.queries.max(1));
             let visible = (shape.keys.saturating_sub(behind) + 1) as u64;
             all += visible;
-            // A query that can keep nothing stops before it has read anything.
+            // A query that can keep nothing stops before it reads anything.
             read += visible.saturating_sub(u64::from(*stop));
         }
         read as f64 / all.max(1) as f64

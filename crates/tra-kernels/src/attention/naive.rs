@@ -1,4 +1,4 @@
-//! The definition of dense attention: one head in plain f64 loops, the yardstick of the kernel.
+//! The definition of dense attention: one head in plain f64 loops, the reference for the kernel.
 
 /// One head: `softmax(q . k / sqrt(dim) + bias) v` over the keys up to each query.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Dense<'a> {
 }
 
 impl Dense<'_> {
-    /// The weights, queries x keys, and the output, queries x dim.
+    /// Returns the weights, queries x keys, and the output, queries x dim.
     pub fn forward(&self) -> (Vec<f64>, Vec<f64>) {
         let [queries, keys, dim] = self.sizes;
         let (mut weights, mut out) = (vec![0.0; queries * keys], vec![0.0; queries * dim]);
@@ -44,7 +44,7 @@ impl Dense<'_> {
         (weights, out)
     }
 
-    /// Gradients of `sum(grad * out)` with respect to queries, keys, values and biases.
+    /// Returns the gradients of `sum(grad * out)` with respect to queries, keys, values and biases.
     pub fn backward(&self, grad: &[f64]) -> [Vec<f64>; 4] {
         let [queries, keys, dim] = self.sizes;
         let (weights, out) = self.forward();

@@ -53,7 +53,7 @@ impl Case {
     }
 
     /// The inputs are `[batch, heads, rows, dim]`, the gate `[batch, heads, queries]`.
-    fn inputs<'a>(&'a self, rule: Rule<'a>, isa: Isa) -> Inputs<'a> {
+    fn inputs<'a>(&'a self, rule: Rule<Rows<'a>>, isa: Isa) -> Inputs<'a> {
         let Shape { dim, .. } = self.shape;
         Inputs {
             shape: self.shape,
@@ -68,15 +68,15 @@ impl Case {
         }
     }
 
-    fn gate(&self) -> Rule<'_> {
+    fn gate(&self) -> Rule<Rows<'_>> {
         self.leaking(0.0)
     }
 
-    fn leaking(&self, leak: f32) -> Rule<'_> {
+    fn leaking(&self, leak: f32) -> Rule<Rows<'_>> {
         Rule::Tra { gate: Rows::contiguous(&self.extra, self.shape.query_rows(), 1), leak }
     }
 
-    fn run(&self, rule: Rule<'_>, isa: Isa) -> (Vec<f32>, Gradients, Saved) {
+    fn run(&self, rule: Rule<Rows<'_>>, isa: Isa) -> (Vec<f32>, Gradients, Saved) {
         let inputs = self.inputs(rule, isa);
         let mut out = vec![f32::NAN; self.shape.all_queries() * self.shape.dim];
         let saved = forward(&inputs, &mut out);
@@ -95,7 +95,7 @@ impl Case {
     }
 
     /// Output and gradients of every head by the definition, heads one after another.
-    fn expected(&self, rule: Rule<'_>) -> Vec<[Vec<f64>; 5]> {
+    fn expected(&self, rule: Rule<Rows<'_>>) -> Vec<[Vec<f64>; 5]> {
         let Shape { batch, heads, queries, keys, dim } = self.shape;
         let wide = |x: &[f32], head: usize, n: usize| -> Vec<f64> {
             x[head * n..][..n].iter().map(|x| f64::from(*x)).collect()
@@ -115,12 +115,14 @@ impl Case {
                     let g = naive::attend_backward(of, inputs, &f, &grad, Some(&factor), leak);
                     [f.out, g.q, g.k, g.v, g.gate]
                 }
-                Rule::Dense(bias) => {
+                _ => {
                     let at = [head / heads, head % heads];
-                    let of = |i: usize, j: usize| match bias {
-                        Bias::None => 0.0,
-                        Bias::Slope(slopes) => f64::from(slopes[at[1]]) * (j as f64 - i as f64),
-                        Bias::Steps(x) => {
+                    let of = |i: usize, j: usize| match rule {
+                        Rule::Tra { .. } | Rule::Dense => 0.0,
+                        Rule::Slope(slopes) => {
+                            f64::from(slopes.row([0, at[1]], 0)[0]) * (j as f64 - i as f64)
+                        }
+                        Rule::Steps(x) => {
                             let steps = x.row(at, 0).get(j + 1..=i).unwrap_or_default();
                             steps.iter().map(|x| f64::from(*x)).sum()
                         }
@@ -150,13 +152,13 @@ impl Case {
         (0..batch * heads).map(one).collect()
     }
 
-    fn check(&self, rule: Rule<'_>, isa: Isa) {
+    fn check(&self, rule: Rule<Rows<'_>>, isa: Isa) {
         let (out, g, _) = self.run(rule, isa);
         let expected = self.expected(rule);
         let Shape { heads, queries, keys, dim, .. } = self.shape;
         // A logit is rounded to its own size: large biases cost digits.
         let largest = match rule {
-            Rule::Dense(Bias::Steps(_)) => {
+            Rule::Steps(_) => {
                 let rows = self.steps();
                 let sums = rows.chunks(keys.max(1)).map(|row| row.iter().sum::<f32>().abs());
                 sums.fold(0.0f32, f32::max)
@@ -202,14 +204,14 @@ impl Case {
     fn check_all(&self, isa: Isa) {
         self.check(self.gate(), isa);
         self.check(self.leaking(0.5), isa);
-        self.check(Rule::Dense(Bias::None), isa);
+        self.check(Rule::Dense, isa);
         let slopes: Vec<f32> = (0..self.shape.heads).map(|h| 0.5f32.powi(h as i32 + 1)).collect();
-        self.check(Rule::Dense(Bias::Slope(&slopes)), isa);
+        self.check(Rule::Slope(Rows::contiguous(&slopes, [1, self.shape.heads, 1], 1)), isa);
         let mut steps = self.steps();
-        self.check(Rule::Dense(Bias::Steps(self.steps_rows(&steps))), isa);
+        self.check(Rule::Steps(self.steps_rows(&steps)), isa);
         // Steps that do not fall with distance: nothing may be left out.
         steps.iter_mut().for_each(|x| *x = -*x);
-        self.check(Rule::Dense(Bias::Steps(self.steps_rows(&steps))), isa);
+        self.check(Rule::Steps(self.steps_rows(&steps)), isa);
     }
 
     /// Steps as FoX has them, negative all of them.

@@ -2,13 +2,13 @@
 
 use crate::simd::Simd;
 
-/// Queries a tile; lanes run over them. A multiple of two vectors of every instruction set.
+/// Queries per tile; lanes run over them. A multiple of two vectors of every instruction set.
 pub(crate) const QUERIES: usize = 64;
-/// At most so many keys are looked at together.
+/// The most keys in one block.
 pub(crate) const KEYS: usize = 64;
 
-/// How many keys to look at together, when so many were looked at before: few at first, so that the
-/// rows of TRA stop soon after they may; then as many as there is room for.
+/// Returns the number of keys of the next block, after `read` keys: few at first, so that the rows of
+/// TRA stop soon after they may; then as many as there is room for.
 pub(crate) fn block(tra: bool, read: usize) -> usize {
     if tra && read < 4 * KEYS { KEYS / 2 } else { KEYS }
 }
@@ -17,8 +17,8 @@ pub(crate) fn block(tra: bool, read: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Strided(pub *const f32, pub usize, pub usize);
 
-/// `c[m][n] = sum over k of a[m][k] b[k][n]`, or with `ADD` added to what is there, for a `c` of `rows` rows and `columns` columns, of
-/// which the latter are a multiple of `LANES`. `b` and `c` are row-major with the given strides.
+/// Computes `c[m][n] = sum over k of a[m][k] b[k][n]`, or adds it to `c` with `ADD`. `c` has `rows` rows
+/// and `columns` columns, a multiple of `LANES`. `b` and `c` are row-major with the given strides.
 ///
 /// # Safety
 /// Everything named must be there, and the CPU must have `S`.
@@ -48,9 +48,9 @@ pub(crate) unsafe fn product<S: Simd, const ADD: bool>(
     }
 }
 
-/// `c += a b` as [`product`], but a factor of exactly 0 in `a` leaves out its row of `b`: for a `b` with
-/// a NaN or an infinity in it, which would otherwise reach every row of `c`, 0 times infinity being NaN.
-/// Slow, and never used where all numbers are finite.
+/// Computes `c += a b` as [`product`], but a factor of exactly 0 in `a` leaves out its row of `b`. For a
+/// `b` with a NaN or an infinity, which would otherwise reach every row of `c`, as 0 times infinity is
+/// NaN. Slow, and never used if all numbers are finite.
 ///
 /// # Safety
 /// Everything named must be there.
@@ -78,8 +78,7 @@ pub(crate) unsafe fn product_of_seen(
     }
 }
 
-/// Whether there is no NaN and no infinity. In one sum, which is only finite if all are: 0 times
-/// each.
+/// Returns whether there is no NaN and no infinity: the sum of 0 times each is finite only if all are.
 pub(crate) fn all_finite(x: &[f32]) -> bool {
     let mut sums = [0.0f32; 16];
     let chunks = x.chunks_exact(16);
@@ -90,7 +89,7 @@ pub(crate) fn all_finite(x: &[f32]) -> bool {
     sums.iter().sum::<f32>() + rest == 0.0
 }
 
-/// `ROWS` rows of the product.
+/// Computes `ROWS` rows of the product.
 #[inline(always)]
 unsafe fn strip<S: Simd, const ADD: bool, const ROWS: usize>(
     [inner, columns]: [usize; 2],
@@ -123,7 +122,7 @@ unsafe fn strip<S: Simd, const ADD: bool, const ROWS: usize>(
 }
 
 /// `ROWS` rows of `VECTORS` vectors, summed in registers from zero, so that what is added to `c`
-/// is rounded to its own size and not to that of what `c` already holds.
+/// is rounded to its own size, not to that of `c`.
 #[inline(always)]
 unsafe fn micro<S: Simd, const ADD: bool, const ROWS: usize, const VECTORS: usize>(
     inner: usize,
@@ -155,12 +154,12 @@ unsafe fn micro<S: Simd, const ADD: bool, const ROWS: usize, const VECTORS: usiz
     }
 }
 
-/// A row of `dim` numbers is kept as so many: whole vectors of every instruction set.
+/// Returns the size of a padded row of `dim` numbers: whole vectors of every instruction set.
 pub(crate) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(16)
 }
 
-/// Copies rows of `dim` numbers one after another into rows of [`padded`] ones, zeros behind them.
+/// Copies rows of `dim` numbers one after another into [`padded`] rows, with zeros at their ends.
 pub(crate) fn pack<'a>(rows: impl Iterator<Item = &'a [f32]>, dim: usize, out: &mut [f32]) {
     for (row, out) in rows.zip(out.chunks_exact_mut(padded(dim))) {
         out[..dim].copy_from_slice(row);
@@ -175,7 +174,7 @@ pub(crate) fn transpose(rows: &[f32], dim: usize, out: &mut [f32]) {
     for i in (0..QUERIES).step_by(4) {
         for t in (0..dim).step_by(4) {
             let from = &rows[i * width + t..];
-            // Four rows of four numbers: what a compiler turns into shuffles.
+            // Four rows of four numbers, which compilers turn into shuffles.
             let rows: [[f32; 4]; 4] =
                 std::array::from_fn(|r| std::array::from_fn(|c| from[r * width + c]));
             let to = &mut out[t * QUERIES + i..];

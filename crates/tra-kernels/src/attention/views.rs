@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::tile::{pack, padded};
 use crate::parallel::{count, written};
 
-/// Reads rows. What it refers to is checked once, when it is made.
+/// Reads rows. The bounds are checked once, when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     data: &'a [f32],
@@ -23,7 +23,7 @@ impl<'a> Rows<'a> {
     /// `sizes` are batch, heads and rows; `strides` their distances in `data`.
     ///
     /// # Panics
-    /// When a row would lie outside `data`.
+    /// If a row would lie outside `data`.
     pub fn new(
         data: &'a [f32],
         start: usize,
@@ -47,13 +47,13 @@ impl<'a> Rows<'a> {
         Self::new(data, 0, sizes, [heads * rows * width, rows * width, width], width)
     }
 
-    /// The rows of a buffer `[batch, rows, heads, width]`: one token after another.
+    /// The rows of a buffer `[batch, rows, heads, width]`: token by token.
     pub fn by_token(data: &'a [f32], sizes: [usize; 3], width: usize) -> Self {
         let [_, heads, rows] = sizes;
         Self::new(data, 0, sizes, [rows * heads * width, width, heads * width], width)
     }
 
-    /// Refuses a view of other sizes than the kernels will read.
+    /// Refuses a view whose sizes are not those that the kernels read.
     ///
     /// # Panics
     /// Unless there are `sizes` rows of `width` numbers; `name` says which view it is.
@@ -66,8 +66,8 @@ impl<'a> Rows<'a> {
         );
     }
 
-    /// Some rows one after another, each of whole vectors: where they lie, if they lie so, else
-    /// copied into `copy`.
+    /// Returns some rows one after another, each of whole vectors: in place if they are like that,
+    /// otherwise copied into `copy`.
     pub(crate) fn block<'b>(
         &self,
         at: [usize; 2],
@@ -84,8 +84,8 @@ impl<'a> Rows<'a> {
         copy
     }
 
-    /// A copy whose rows lie one after another in each head, where that spares copying them again
-    /// and again: they are whole vectors and lie apart.
+    /// Returns a copy whose rows are one after another in each head, if that saves copying them for
+    /// every tile: they are whole vectors and lie apart.
     pub(crate) fn gathered(&self, [batch, heads, rows]: [usize; 3]) -> Option<Vec<f32>> {
         let width = self.width;
         if self.strides[2] == width || width != padded(width) || batch * heads * rows == 0 {
@@ -103,13 +103,13 @@ impl<'a> Rows<'a> {
         Some(unsafe { written(count([batch, heads, rows, width]), write) })
     }
 
-    /// Where a row begins.
+    /// Returns where a row begins.
     fn at(&self, [batch, head]: [usize; 2], row: usize) -> usize {
         let [b, h, r] = self.strides;
         self.start + batch * b + head * h + row * r
     }
 
-    /// One row.
+    /// Returns one row.
     pub fn row(&self, at: [usize; 2], row: usize) -> &'a [f32] {
         &self.data[self.at(at, row)..][..self.width]
     }
@@ -138,7 +138,7 @@ impl<'a> RowsOut<'a> {
         Self { data: data.as_mut_ptr(), len, rows, heads, width, life: PhantomData }
     }
 
-    /// One row.
+    /// Returns one row.
     ///
     /// # Safety
     /// Nobody else may use this row while the slice lives.

@@ -1,9 +1,9 @@
-//! One name for the vectors of every instruction set.
+//! One interface to the vectors of every instruction set.
 //!
 //! Kernels are written once, generic over `Simd`, and compiled for each instruction set by the
 //! `kernel!` macro, which also picks the version at run time. The choice can be
-//! forced: by the argument of type [`Isa`] that kernels take, or, for those who pass
-//! [`Isa::best`], by the environment variable `TRA_ISA`.
+//! forced by the argument of type [`Isa`] that kernels take, or, where that is [`Isa::best`], by
+//! [`Isa::choose`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,8 +13,8 @@ mod avx512;
 mod neon;
 mod portable;
 
-use std::ffi::OsString;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
@@ -39,10 +39,10 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Every one, the fastest first.
+    /// All of them, the fastest first.
     pub const ALL: [Isa; 4] = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Portable];
 
-    /// Its name in `TRA_ISA`.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Avx512 => "avx512",
@@ -52,7 +52,7 @@ impl Isa {
         }
     }
 
-    /// Whether this machine has it.
+    /// Returns whether this machine has it.
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -73,50 +73,62 @@ impl Isa {
         }
     }
 
-    /// Those this machine has, the fastest first.
+    /// Lists those that this machine has, the fastest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// The fastest this machine has, or what `TRA_ISA` says.
-    ///
-    /// # Panics
-    /// When `TRA_ISA` names one that does not exist or that this machine lacks.
+    /// Returns the fastest that this machine has, or what the program [chose](Self::choose).
     pub fn best() -> Isa {
-        static BEST: OnceLock<Isa> = OnceLock::new();
-        *BEST.get_or_init(|| match Self::from_environment() {
-            Ok(isa) => isa,
-            Err(error) => panic!("{error}"),
-        })
+        *CHOSEN.get_or_init(|| Self::available().next().unwrap_or(Isa::Portable))
     }
 
-    /// What [`best`](Self::best) gives, or one line that says what is wrong with `TRA_ISA`. A program asks
-    /// before anything else, so that its user reads that line instead of a panic.
-    pub fn from_environment() -> Result<Isa, IsaError> {
-        Self::asked(std::env::var_os("TRA_ISA"))
-    }
-
-    /// The fastest, if nobody asks for one.
-    fn asked(name: Option<OsString>) -> Result<Isa, IsaError> {
-        let Some(name) = name else {
-            return Ok(Self::available().next().unwrap_or(Isa::Portable));
-        };
-        let found = Self::available().find(|isa| *isa.name() == *name);
-        found.ok_or_else(|| IsaError { asked: name.display().to_string() })
+    /// Makes [`best`](Self::best) return this one. A program calls it at its start, if its user asks
+    /// for an instruction set; later, when kernels have run, it is too late.
+    pub fn choose(self) -> Result<(), IsaError> {
+        if !self.is_available() {
+            return Err(IsaError::Unavailable(self.name().into()));
+        }
+        match *CHOSEN.get_or_init(|| self) {
+            before if before == self => Ok(()),
+            before => Err(IsaError::InUse(before)),
+        }
     }
 }
 
-/// `TRA_ISA` names an instruction set that does not exist or that this machine lacks.
+/// The one value of this workspace that belongs to the whole process. It describes the machine, as the
+/// number of its cores does, and kernels are reached through Burn's operators, which could not pass
+/// it on. A kernel that is called directly takes an [`Isa`] instead.
+static CHOSEN: OnceLock<Isa> = OnceLock::new();
+
+impl FromStr for Isa {
+    type Err = IsaError;
+
+    fn from_str(name: &str) -> Result<Self, IsaError> {
+        let found = Self::available().find(|isa| isa.name() == name);
+        found.ok_or_else(|| IsaError::Unavailable(name.into()))
+    }
+}
+
+/// An instruction set that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IsaError {
-    /// What it says.
-    pub asked: String,
+#[non_exhaustive]
+pub enum IsaError {
+    /// It does not exist, or this machine lacks it.
+    Unavailable(String),
+    /// Kernels use another one already.
+    InUse(Isa),
 }
 
 impl fmt::Display for IsaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Isa::available().map(Isa::name).collect();
-        write!(f, "TRA_ISA is {:?}; this machine has {}", self.asked, names.join(", "))
+        match self {
+            Self::Unavailable(name) => {
+                let names: Vec<_> = Isa::available().map(Isa::name).collect();
+                write!(f, "no instruction set {name:?}; this machine has {}", names.join(", "))
+            }
+            Self::InUse(isa) => write!(f, "kernels use {isa} already"),
+        }
     }
 }
 
@@ -131,8 +143,8 @@ impl fmt::Display for Isa {
 /// The operations kernels are made of.
 ///
 /// # Safety
-/// Every method may be called only where the CPU has the instruction set, which [`kernel!`] sees
-/// to, and pointers must be valid for `LANES` numbers. Nothing need be aligned.
+/// Every method may be called only if the CPU has the instruction set, which [`kernel!`] ensures, and
+/// pointers must be valid for `LANES` numbers. They need not be aligned.
 #[allow(clippy::missing_safety_doc)]
 pub(crate) trait Simd: Copy {
     /// `LANES` numbers.
@@ -142,7 +154,7 @@ pub(crate) trait Simd: Copy {
     /// `LANES` unsigned integers of 32 bits.
     type I: Copy;
     const LANES: usize;
-    /// Rows of the matrix-product tile: with two vectors a row its sums fill the registers.
+    /// Rows of the matrix-product tile: with two vectors per row its sums fill the registers.
     const ROWS: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
@@ -168,7 +180,7 @@ pub(crate) trait Simd: Copy {
     unsafe fn and(a: Self::M, b: Self::M) -> Self::M;
     /// `a` where true, `b` elsewhere.
     unsafe fn select(m: Self::M, a: Self::V, b: Self::V) -> Self::V;
-    /// One bit a lane, the first lane lowest.
+    /// One bit per lane, the first lane lowest.
     unsafe fn bits(m: Self::M) -> u32;
     /// All lanes added up.
     unsafe fn sum(a: Self::V) -> f32;
@@ -181,14 +193,13 @@ pub(crate) trait Simd: Copy {
     /// Unsigned `a < b`.
     unsafe fn ilt(a: Self::I, b: Self::I) -> Self::M;
 
-    /// `e^x` within two units in the last place; 0 below -80, close to where `e^x` leaves the normal
-    /// numbers and every product with it would take a hundred times as long. `x` must not be above
-    /// 88.
+    /// Returns `e^x` within two units in the last place, and 0 below -80: there products with `e^x` come
+    /// close to denormal numbers, which take a hundred times as long. `x` must not be above 88.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
         unsafe {
             let smallest = Self::splat(-80.0);
-            // In this order a NaN stays one, here and in the maximum.
+            // In this order a NaN stays NaN, here and in the maximum.
             let vanishes = Self::gt(smallest, x);
             let x = Self::max(smallest, x);
             // x = n ln 2 + r, |r| <= ln(2)/2; ln 2 in two parts, of which the first has so few
@@ -262,14 +273,21 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_an_error_that_names_those_there_are() {
-        assert_eq!(Isa::asked(None), Ok(Isa::available().next().unwrap()));
-        assert_eq!(Isa::asked(Some("portable".into())), Ok(Isa::Portable));
+        assert_eq!("portable".parse(), Ok(Isa::Portable));
         for wrong in ["foo", "", "AVX2", "two\nlines"] {
-            let error = Isa::asked(Some(wrong.into())).unwrap_err();
-            let line = error.to_string();
-            assert!(line.starts_with(&format!("TRA_ISA is {wrong:?}; ")), "{line}");
+            let line = wrong.parse::<Isa>().unwrap_err().to_string();
+            assert!(line.starts_with(&format!("no instruction set {wrong:?}; ")), "{line}");
             assert!(line.contains("portable") && !line.contains('\n'), "{line}");
         }
+    }
+
+    #[test]
+    fn kernels_keep_what_they_began_with() {
+        let best = Isa::best();
+        assert_eq!(best.choose(), Ok(()));
+        let other = Isa::ALL.into_iter().find(|isa| *isa != best).unwrap();
+        assert!(other.choose().is_err());
+        assert_eq!(Isa::best(), best);
     }
 
     #[inline(always)]

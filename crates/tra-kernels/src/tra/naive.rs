@@ -1,12 +1,12 @@
 //! The definition: one head of Threshold Relative Attention in plain `f64` loops.
 //!
-//! Every line stands beside a formula of the paper. Nothing here is clever, and nothing here may
-//! become so: faster implementations are judged by this one.
+//! Every line follows a formula of the paper. Nothing here is optimised, and nothing should be: faster
+//! implementations are compared with this one.
 //!
 //! All matrices are row-major slices. Queries may be fewer than keys, as when decoding with a
-//! cache: query `i` then stands at position `keys - queries + i`.
+//! cache: query `i` is then at position `keys - queries + i`.
 
-/// The numbers that shape one head.
+/// Sizes and epsilon of one head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     /// Number of queries; at most `keys`.
@@ -26,7 +26,7 @@ impl Head {
     }
 
     /// # Panics
-    /// When the inputs have other sizes.
+    /// If the inputs have other sizes.
     fn check(&self, inputs: Inputs<'_>) {
         let Self { queries, keys, dim, .. } = *self;
         assert!(queries <= keys, "more queries than keys: {queries} and {keys}");
@@ -35,13 +35,13 @@ impl Head {
         assert_eq!(sizes, expected, "the sizes of queries, keys, values and gates");
     }
 
-    /// Position of query `i` among the keys.
+    /// Returns the position of query `i` among the keys.
     fn position(&self, i: usize) -> usize {
         self.keys - self.queries + i
     }
 }
 
-/// What goes in. Lengths: `q` queries x dim, `k` and `v` keys x dim, `gate` queries.
+/// Inputs. Lengths: `q` queries x dim, `k` and `v` keys x dim, `gate` queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// Queries, before the norm.
@@ -54,7 +54,7 @@ pub struct Inputs<'a> {
     pub gate: &'a [f64],
 }
 
-/// What comes out, with the intermediate quantities a recording holds.
+/// Output, with the intermediate quantities of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forward {
     /// Queries x keys: `q . k / sqrt(e)`, before the threshold.
@@ -99,8 +99,8 @@ pub fn forward(head: Head, inputs: Inputs<'_>) -> Forward {
     attend(head, Inputs { q: &q, k: &k, ..inputs }, None)
 }
 
-/// What comes after the norm: `q` and `k` are taken as they are. `factor`, queries x keys, is what
-/// dropout multiplies the logits by.
+/// Computes one head without the norm: `q` and `k` are used as they are. `factor`, queries x keys, is
+/// the factor of dropout on the logits.
 pub fn attend(head: Head, inputs: Inputs<'_>, factor: Option<&[f64]>) -> Forward {
     let Head { queries, keys, dim, .. } = head;
     head.check(inputs);
@@ -143,7 +143,7 @@ pub fn attend(head: Head, inputs: Inputs<'_>, factor: Option<&[f64]>) -> Forward
     f
 }
 
-/// Gradients of `sum(grad_out * out)`, given what [`forward`] returned for the same inputs.
+/// Returns the gradients of `sum(grad_out * out)`, given the result of [`forward`] for the same inputs.
 ///
 /// `keep` and `count` are piecewise constant, so no gradient flows through them.
 pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -> Gradients {
@@ -157,10 +157,11 @@ pub fn backward(head: Head, inputs: Inputs<'_>, f: &Forward, grad_out: &[f64]) -
     }
 }
 
-/// The same for [`attend`].
+/// Returns the same gradients for [`attend`].
 ///
-/// With a `leak` the scores of a query that keeps no key have a gradient too, which is none of `out`: that share of what it would be
-/// had this one key stayed, with the exponential of its logit for a weight, at most 1. So a score can come back above the threshold.
+/// With a `leak`, each score of a query that keeps no key receives that share of the gradient it would
+/// have had as the only kept key, with the exponential of its logit as weight, at most 1. So a score
+/// can return above the threshold.
 pub fn attend_backward(
     head: Head,
     inputs: Inputs<'_>,
@@ -215,7 +216,7 @@ fn normalised(head: Head, inputs: Inputs<'_>) -> (Vec<f64>, Vec<f64>) {
     (normalise(inputs.q, head.dim, head.eps), normalise(inputs.k, head.dim, head.eps))
 }
 
-/// RMS norm of every row of `dim` numbers, without a learned scale.
+/// Applies the RMS norm to every row of `dim` numbers, without a learned scale.
 fn normalise(x: &[f64], dim: usize, eps: f64) -> Vec<f64> {
     x.chunks_exact(dim).flat_map(|row| row.iter().map(|x| x / rms(row, eps))).collect()
 }
@@ -239,7 +240,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Stable for every finite input: neither branch exponentiates a positive number.
+/// Returns the log-sigmoid. Stable for every finite input: neither branch exponentiates a positive
+/// number.
 fn log_sigmoid(x: f64) -> f64 {
     x.min(0.0) - (-x.abs()).exp().ln_1p()
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
-use tra_kernels::attention::{Bias, Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
+use tra_kernels::attention::{Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
 use tra_kernels::linear;
 use tra_kernels::simd::Isa;
 use tra_nn::attention::AnyAttentionConfig;
@@ -144,13 +144,14 @@ impl Case {
     /// Settings of the decoder.
     pub fn decoder_config(&self) -> Result<DecoderConfig, LabError> {
         let Self { layers, width, heads, vocab, dropout, .. } = *self;
-        let mut attention =
-            AnyAttentionConfig::by_name(&self.attention).map_err(tra_nn::Error::from)?;
+        let mut attention: AnyAttentionConfig =
+            self.attention.parse().map_err(tra_nn::Error::from)?;
         if let AnyAttentionConfig::Learned(learned) = &mut attention {
             // As many positions as are asked for, and tokens to decode behind them.
             learned.count = self.length.saturating_add(DECODED);
         }
-        Ok(DecoderConfig { attention, dropout, ..DecoderConfig::new(vocab, layers, width, heads) })
+        let config = DecoderConfig::new(vocab, layers, width, heads);
+        Ok(config.with_attention(attention).with_dropout(dropout))
     }
 
     fn decoder(&self, device: &Device) -> Result<Decoder, LabError> {
@@ -220,7 +221,7 @@ impl PreparedWorkload {
             }
         };
         let share_read = match &work {
-            Work::Op(op) if matches!(op.attention, Mechanism::Tra | Mechanism::Fox) => {
+            Work::Op(op) if matches!(op.rule, Rule::Tra { .. } | Rule::Steps(_)) => {
                 Some(op.share_read())
             }
             _ => None,
@@ -253,40 +254,21 @@ fn tokens_of(decoder: &Decoder, tokens: &[Vec<u32>]) -> Result<Tensor<2, Int>, L
     Ok(decoder.tokens(tokens).map_err(tra_nn::Error::from)?)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mechanism {
-    Tra,
-    Dense,
-    Alibi,
-    Fox,
-}
-
 /// The attention operation alone: random normal inputs, one token after another, as a model has
 /// them; for TRA with queries and keys normalised.
 struct Op {
-    attention: Mechanism,
+    rule: Rule<Vec<f32>>,
     shape: Shape,
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     grad: Vec<f32>,
-    gate: Vec<f32>,
-    slopes: Vec<f32>,
-    steps: Vec<f32>,
     out: Vec<f32>,
     with_backward: bool,
 }
 
 impl Op {
     fn new(case: &Case) -> Result<Self, LabError> {
-        let attention = match case.attention.as_str() {
-            "tra" => Mechanism::Tra,
-            // Queries and keys of RoPE come rotated.
-            "nope" | "rope" => Mechanism::Dense,
-            "alibi" => Mechanism::Alibi,
-            "fox" => Mechanism::Fox,
-            other => return Err(LabError::NoKernel(other.into())),
-        };
         let Case { batch, heads, width, length, .. } = *case;
         let dim = width / heads;
         let shape = Shape { batch, heads, queries: length, keys: length, dim };
@@ -301,20 +283,27 @@ impl Op {
             }
             x
         };
-        let gate = if case.gate == Gate::Open { 30.0 } else { 0.0 };
-        // FoX with gates at their initial value forgets by a half at every position.
-        let fall = if case.gate == Gate::Open { 0.0 } else { std::f32::consts::LN_2 };
-        let row = (0..length).map(|_| -fall);
+        let open = case.gate == Gate::Open;
+        let each = |value: f32| vec![value; batch * heads * length];
+        let rule = match case.attention.as_str() {
+            "tra" => Rule::Tra { gate: each(if open { 30.0 } else { 0.0 }), leak: 0.0 },
+            // Queries and keys of RoPE come rotated.
+            "nope" | "rope" => Rule::Dense,
+            "alibi" => {
+                let slope = |head: usize| 2f32.powf(-8.0 * head as f32 / heads as f32);
+                Rule::Slope((1..=heads).map(slope).collect())
+            }
+            // FoX with gates at their initial value forgets by a half at every position.
+            "fox" => Rule::Steps(each(if open { 0.0 } else { -std::f32::consts::LN_2 })),
+            other => return Err(LabError::NoKernel(other.into())),
+        };
         Ok(Self {
-            attention,
+            rule,
             shape,
             q: normalised(draw(1)),
             k: normalised(draw(2)),
             v: draw(3),
             grad: draw(4),
-            gate: vec![gate; batch * heads * length],
-            slopes: (1..=heads).map(|h| 2f32.powf(-8.0 * h as f32 / heads as f32)).collect(),
-            steps: row.collect::<Vec<_>>().repeat(batch * heads),
             out: vec![0.0; count],
             with_backward: case.name == Workload::Op,
         })
@@ -328,17 +317,11 @@ impl Op {
             q: Rows::by_token(&self.q, rows, dim),
             k: Rows::by_token(&self.k, rows, dim),
             v: Rows::by_token(&self.v, rows, dim),
-            rule: match self.attention {
-                Mechanism::Tra => {
-                    Rule::Tra { gate: Rows::by_token(&self.gate, rows, 1), leak: 0.0 }
-                }
-                Mechanism::Dense => Rule::Dense(Bias::None),
-                Mechanism::Alibi => Rule::Dense(Bias::Slope(&self.slopes)),
-                Mechanism::Fox => {
-                    let steps = Rows::contiguous(&self.steps, [batch, heads, 1], keys);
-                    Rule::Dense(Bias::Steps(steps))
-                }
-            },
+            rule: self.rule.as_ref().map(|x| match self.rule {
+                Rule::Steps(_) => Rows::contiguous(x, [batch, heads, 1], keys),
+                Rule::Slope(_) => Rows::contiguous(x, [1, heads, 1], 1),
+                _ => Rows::by_token(x, rows, 1),
+            }),
             dropout: None,
             // As the layer asks for it: a pass without gradients may stop earlier.
             horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },

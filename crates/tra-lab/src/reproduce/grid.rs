@@ -403,10 +403,13 @@ length = '1..40'
         assert_eq!(names[2..], ["o/unique-tra-s2", "o/letters-tra-s2"]);
         let (first, rope, letters) = (&trials[0], &trials[1], &trials[3]);
         assert_eq!((first.cell.config.steps, letters.cell.config.steps), (5, 9));
-        assert_eq!(letters.cell.config.model.dropout, 0.5);
-        assert_eq!(letters.cell.config.model.size.as_deref(), Some("tiny"));
-        assert_eq!((rope.cell.config.model.heads, first.cell.config.model.heads), (Some(1), None));
-        assert!(format!("{:?}", rope.cell.config.model.attention).contains("qk_norm: true"));
+        assert_eq!(letters.cell.config.model.decoder.dropout, 0.5);
+        assert_eq!(letters.cell.config.model.size, Some(tra_nn::Size::Tiny));
+        let heads = |trial: &Trial| trial.cell.config.model.decoder.heads;
+        assert_eq!((heads(rope), heads(first)), (1, 2));
+        assert!(
+            format!("{:?}", rope.cell.config.model.decoder.attention).contains("qk_norm: true")
+        );
         assert_eq!((first.tests.len(), letters.tests.len()), (2, 3));
         assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
         assert_eq!((first.tests[0].seed, trials[2].tests[0].seed), (1, 2));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tra_nn::attention::{AnyAttentionConfig, Attention, AttentionConfig, HeadSizes, Heads};
 use tra_nn::checkpoint::{HostTensor, TensorFile, names};
 use tra_nn::ops::rms_normalise;
-use tra_nn::{DropoutPlacement, LayerPass, LayerProbe, Mismatch, WeightInit};
+use tra_nn::{ConfigError, DropoutPlacement, LayerPass, LayerProbe, Mismatch, WeightInit};
 
 use super::attention::qk_norm_eps;
 use super::compare::{Check, Tolerance};
@@ -201,7 +201,7 @@ impl<'a> Recording<'a> {
 /// The mechanism that the metadata name, with the settings they give, or else its default ones.
 fn config(file: &TensorFile) -> Result<AnyAttentionConfig, String> {
     let name = file.metadata.get("attention").map_or("", String::as_str);
-    let default = AnyAttentionConfig::by_name(name).map_err(|e| e.to_string())?;
+    let default: AnyAttentionConfig = name.parse().map_err(|e: ConfigError| e.to_string())?;
     let Some(text) = file.metadata.get("settings") else { return Ok(default) };
     let mut settings: Map<String, Value> =
         serde_json::from_str(text).map_err(|e| format!("settings: {e}"))?;

@@ -1,8 +1,7 @@
-//! Absolute positions: dense attention, with position known from the embedding alone.
+//! Absolute positions: dense attention, with positions only in the embedding.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::nope::Nope;
 use super::rope::check_theta;
@@ -10,36 +9,25 @@ use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::positions::PositionEncoding;
+use crate::settings::settings;
 
-/// Settings of [`Sinusoidal`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SinusoidalConfig {
-    /// Base of the wavelengths.
-    pub theta: f64,
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-}
-
-impl Default for SinusoidalConfig {
-    fn default() -> Self {
-        Self { theta: 10_000.0, qk_norm: false }
+settings! {
+    /// Settings of [`Sinusoidal`].
+    pub struct SinusoidalConfig {
+        /// Base of the wavelengths.
+        theta: f64 = 10_000.0, with_theta;
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
-/// Settings of [`Learned`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LearnedConfig {
-    /// How many positions there are; no sequence can have more tokens.
-    pub count: usize,
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-}
-
-impl Default for LearnedConfig {
-    fn default() -> Self {
-        Self { count: 512, qk_norm: false }
+settings! {
+    /// Settings of [`Learned`].
+    pub struct LearnedConfig {
+        /// Number of positions; no sequence can have more tokens.
+        count: usize = 512, with_count;
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 

@@ -2,21 +2,21 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon};
-use crate::fused::{self, DenseBias};
+use crate::fused::{self, Rule};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`Alibi`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AlibiConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-    /// Whether to stop reading where nothing can change any more.
-    pub horizon: Horizon,
+settings! {
+    /// Settings of [`Alibi`].
+    pub struct AlibiConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+        /// Whether to stop reading keys where no older key can change the result.
+        horizon: Horizon = Horizon::Rounding, with_horizon;
+    }
 }
 
 impl AttentionConfig for AlibiConfig {
@@ -35,7 +35,7 @@ impl AttentionConfig for AlibiConfig {
     }
 }
 
-/// `softmax(q . k / sqrt(e) - m (i - j))` with a slope `m` fixed for each head.
+/// `softmax(q . k / sqrt(e) - m (i - j))` with a fixed slope `m` per head.
 #[derive(Module, Debug)]
 pub struct Alibi {
     #[module(skip)]
@@ -45,21 +45,21 @@ pub struct Alibi {
 impl Attention for Alibi {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
         let (k, v) = context.extend(heads.k, heads.v);
+        let ([_, count, ..], device, dtype) = (heads.q.dims(), heads.q.device(), heads.q.dtype());
+        let slopes = TensorData::new(slopes(count), [1, count, 1]);
+        let slopes = Tensor::<3>::from_data(slopes, (&device, dtype));
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            let slopes = slopes(heads.q.dims()[1]).into_iter().map(|m| m as f32).collect();
-            return fused::dense([heads.q, k, v], DenseBias::Slope(slopes), kernel);
+            return fused::attend([heads.q, k, v], Rule::Slope(slopes), kernel);
         }
         let scores = scores(heads.q, k);
-        let [_, heads, queries, keys] = scores.dims();
-        let (device, dtype) = (scores.device(), scores.dtype());
-        let slopes = TensorData::new(slopes(heads), [1, heads, 1, 1]);
-        let slopes = Tensor::<4>::from_data(slopes, (&device, dtype));
+        let [_, _, queries, keys] = scores.dims();
         let visible = context.visible(&scores);
+        let slopes = slopes.unsqueeze_dim::<4>(3);
         context.attend(scores - slopes * distance(queries, keys, &device, dtype), visible, v)
     }
 }
 
-/// `2^(-8h/H)` for heads `h` of `1..=H`. Where `H` is no power of 2: the slopes of the lower power
+/// `2^(-8h/H)` for heads `h` of `1..=H`. If `H` is not a power of 2: the slopes of the lower power
 /// `P`, then every other slope of `2P`.
 fn slopes(heads: usize) -> Vec<f64> {
     let of = |n: usize| (1..=n).map(move |h| (-8.0 * h as f64 / n as f64).exp2());

@@ -4,19 +4,19 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::softplus;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
 use crate::dropout::DropoutPlacement;
 use crate::init::WeightInit;
 use crate::ops::{distance, masked_entmax, scores};
+use crate::settings::settings;
 
-/// Settings of [`Asentmax`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AsentmaxConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`Asentmax`].
+    pub struct AsentmaxConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for AsentmaxConfig {
@@ -37,8 +37,8 @@ impl AttentionConfig for AsentmaxConfig {
 
 /// Entmax with alpha 1.5 in place of the softmax: small weights are exactly zero.
 ///
-/// The first half of the heads has a bias of `-(i - j) / h` with `h` from 1. The others know no position,
-/// and their scores are multiplied by `1 + beta (ln n)^gamma`, where `n` is the number of keys that a
+/// The first half of the heads has a bias of `-(i - j) / h` with `h` from 1. The others have no
+/// position, and their scores are multiplied by `1 + beta (ln n)^gamma`, where `n` is the number of keys that a
 /// query sees, `beta = softplus(w_b . x)` and `gamma = 2 tanh(w_g . x)`.
 #[derive(Module, Debug)]
 pub struct Asentmax {
@@ -54,15 +54,15 @@ impl Attention for Asentmax {
         let (k, v) = context.extend(heads.k, heads.v);
         let scores = scores(heads.q, k);
         let visible = context.visible(&scores);
-        // Before anything is multiplied with them: behind the mask a score may be no number, and the scale
-        // would have 0 times that for a gradient.
+        // Before the product with the scale: a masked score may be NaN, and the gradient of the scale
+        // would be 0 times that.
         let scores = scores.mask_fill(visible.clone().bool_not(), 0.0);
         let [batch, count, queries, keys] = scores.dims();
         let (device, dtype) = (scores.device(), scores.dtype());
         let scaled = self.beta_proj.weight.dims()[1];
         let biased = count - scaled;
 
-        // A query that sees one key gives it all, whatever the scale: any n does, if ln n is not 0.
+        // With one key its weight is 1 at every scale. Any n will do whose ln n is not 0.
         let ln: Vec<f64> =
             (past + 1..=past + queries).map(|n| (n.max(2) as f64).ln().ln()).collect();
         let ln_ln = Tensor::<3>::from_data(TensorData::new(ln, [1, 1, queries]), (&device, dtype));

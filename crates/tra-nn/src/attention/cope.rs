@@ -3,26 +3,20 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`Cope`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CopeConfig {
-    /// Number of positions in the table; a key further away gets the last one.
-    pub npos: usize,
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-}
-
-impl Default for CopeConfig {
-    fn default() -> Self {
-        Self { npos: 64, qk_norm: false }
+settings! {
+    /// Settings of [`Cope`].
+    pub struct CopeConfig {
+        /// Number of positions in the table; keys further away have the last one.
+        npos: usize = 64, with_npos;
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 

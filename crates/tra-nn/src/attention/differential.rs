@@ -2,30 +2,24 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::rope::{Rope, check_theta};
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::norm::RmsNorm;
+use crate::settings::settings;
 
-/// Inside the root of the norm of every pair.
+/// Epsilon of the norm of each pair.
 const NORM_EPS: f64 = 1e-5;
 
-/// Settings of [`Differential`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DifferentialConfig {
-    /// Base of the wavelengths of the rotation, as for `rope`.
-    pub theta: f64,
-    /// Normalise queries and keys as TRA does, before the rotation.
-    pub qk_norm: bool,
-}
-
-impl Default for DifferentialConfig {
-    fn default() -> Self {
-        Self { theta: 500_000.0, qk_norm: false }
+settings! {
+    /// Settings of [`Differential`].
+    pub struct DifferentialConfig {
+        /// Base of the wavelengths of the rotation, as for `rope`.
+        theta: f64 = 500_000.0, with_theta;
+        /// Whether to normalise queries and keys as TRA does, before the rotation.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
@@ -39,7 +33,7 @@ impl AttentionConfig for DifferentialConfig {
     ) -> Differential {
         let vector = |name: &str| init.normal(name, [head_dim], 0.1);
         Differential {
-            rope: Rope::new(self.theta),
+            rope: Rope::new(self.theta, init),
             lambda_q1: vector("lambda_q1"),
             lambda_k1: vector("lambda_k1"),
             lambda_q2: vector("lambda_q2"),
@@ -62,7 +56,8 @@ impl AttentionConfig for DifferentialConfig {
         if sizes.heads.is_multiple_of(2) {
             return Ok(());
         }
-        let reason = format!("its heads work in pairs, and {} is odd", sizes.heads);
+        let reason =
+            format!("heads work in pairs, so their number must be even, not {}", sizes.heads);
         Err(ConfigError::Mechanism { mechanism: "differential", reason })
     }
 }
@@ -101,8 +96,8 @@ impl Attention for Differential {
         let [batch, count, length, dim] = heads.q.dims();
         let pairs = count / 2;
         let [q, k] = self.rope.turn([heads.q, heads.k], context.past());
-        // A value as wide as two heads: attention goes to one half of it and then to the other, so
-        // that every softmax occurs twice, `[pair, softmax, half]`.
+        // A value is as wide as two heads. Attention goes to each half of it, so that every softmax
+        // occurs twice, `[pair, softmax, half]`.
         let twice = |x: Tensor<4>| {
             x.reshape([batch, pairs, 2, 1, length, dim])
                 .expand([batch, pairs, 2, 2, length, dim])

@@ -4,21 +4,21 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Bool, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
-use crate::fused::{self, DenseBias};
+use crate::fused::{self, Rule};
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`Fox`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FoxConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-    /// Whether to stop reading where nothing can change any more.
-    pub horizon: Horizon,
+settings! {
+    /// Settings of [`Fox`].
+    pub struct FoxConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+        /// Whether to stop reading keys where no older key can change the result.
+        horizon: Horizon = Horizon::Rounding, with_horizon;
+    }
 }
 
 impl AttentionConfig for FoxConfig {
@@ -39,7 +39,7 @@ impl AttentionConfig for FoxConfig {
     }
 }
 
-/// Every position forgets all before it by a factor `f = sigmoid(w . x + b)` of its own:
+/// Every position forgets all earlier ones by its own factor `f = sigmoid(w . x + b)`:
 /// `softmax(q . k / sqrt(e) + sum of log f after the key)`.
 #[derive(Module, Debug)]
 pub struct Fox {
@@ -54,7 +54,7 @@ impl Attention for Fox {
         let log_f = context.extend_state(log_sigmoid(gate(&self.fgate_proj, heads.hidden)));
         let (k, v) = context.extend(heads.k, heads.v);
         if let Some(kernel) = context.kernel(&heads.q, self.horizon) {
-            return fused::dense([heads.q, k, v], DenseBias::Steps(Box::new(log_f)), kernel);
+            return fused::attend([heads.q, k, v], Rule::Steps(log_f), kernel);
         }
         let scores = scores(heads.q, k);
         let visible = context.visible(&scores);
@@ -63,11 +63,11 @@ impl Attention for Fox {
     }
 }
 
-/// The sum of `log f` over the positions behind each key, up to the query.
+/// Returns the sum of `log f` over the positions after each key, up to the query.
 ///
-/// Each query has a sum of its own, taken from it back, so that it is small, and exact to rounding, where
-/// weights are large. One sum for all, of which queries take differences, would grow with the length:
-/// an f32 is then off by 0.004 at 64k. And no query sees the gates behind it, should they be no numbers.
+/// Each query has its own sum, which begins at the query. It is small, and exact to rounding, where
+/// weights are large. Differences of one running sum would grow with the length: in f32 they are off
+/// by 0.004 at 64k. This also keeps a NaN in a later gate from an earlier query.
 fn forgotten(log_f: Tensor<3>, visible: &Tensor<4, Bool>) -> Tensor<4> {
     let [batch, heads, queries, keys] = visible.dims();
     let steps = log_f.unsqueeze_dim::<4>(2).expand([batch, heads, queries, keys]);

@@ -1,9 +1,9 @@
-//! Whether mechanisms that forget with distance stop reading where nothing can change any more.
+//! Whether mechanisms that forget with distance stop reading where no older key can change the result.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the fused kernel stops at the horizon; see [`tra_kernels::attention::horizon`] for what
-/// it is and why it changes no result.
+/// Whether the fused kernel stops at the horizon. [`tra_kernels::attention::horizon`] explains what
+/// that is and why it changes no result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Horizon {

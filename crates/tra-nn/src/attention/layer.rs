@@ -1,8 +1,9 @@
-//! Projections around a mechanism: the layer a model uses.
+//! The layer that a model uses: projections around a mechanism.
 
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, HeadSizes, Heads};
 use crate::dropout::DropoutPlacement;
@@ -11,26 +12,41 @@ use crate::init::WeightInit;
 use crate::ops::{linear, rms_normalise};
 use crate::pass::LayerPass;
 
-/// Inside the root of the query/key norm.
+/// Epsilon of the norm of queries and keys.
 pub(crate) const QK_NORM_EPS: f64 = 1e-6;
 
 /// Settings of an [`AttentionLayer`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct AttentionLayerConfig<C> {
     /// Width of the model.
     pub width: usize,
     /// Number of heads; they share the width evenly.
     pub heads: usize,
     /// Settings of the mechanism.
+    #[serde(default)]
     pub mechanism: C,
     /// Rate of dropout in training.
+    #[serde(default = "published_dropout")]
     pub dropout: f64,
     /// Where attention drops.
+    #[serde(default)]
     pub dropout_placement: DropoutPlacement,
-    /// The least that logits are multiplied by in training: see [`DecoderConfig::sharpness`](crate::DecoderConfig::sharpness).
-    pub sharpness: f64,
-    /// Which layer of the model it is, from 0: `differential` begins elsewhere in every layer.
+    /// Index of the layer in the model: `differential` begins differently in every layer.
+    #[serde(default)]
     pub layer: usize,
+    /// [`Research::sharpness`](crate::Research::sharpness), as a decoder sets it.
+    #[serde(skip, default = "published_sharpness")]
+    pub(crate) sharpness: f64,
+}
+
+fn published_dropout() -> f64 {
+    0.01
+}
+
+fn published_sharpness() -> f64 {
+    1.0
 }
 
 impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
@@ -40,15 +56,39 @@ impl<C: AttentionConfig + Default> AttentionLayerConfig<C> {
             width,
             heads,
             mechanism: C::default(),
-            dropout: 0.01,
+            dropout: published_dropout(),
             dropout_placement: DropoutPlacement::Logits,
-            sharpness: 1.0,
             layer: 0,
+            sharpness: published_sharpness(),
         }
     }
 }
 
 impl<C: AttentionConfig> AttentionLayerConfig<C> {
+    /// Sets the settings of the mechanism.
+    #[must_use]
+    pub fn with_mechanism(self, mechanism: C) -> Self {
+        Self { mechanism, ..self }
+    }
+
+    /// Sets the rate of dropout in training.
+    #[must_use]
+    pub fn with_dropout(self, dropout: f64) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// Sets where attention drops.
+    #[must_use]
+    pub fn with_dropout_placement(self, dropout_placement: DropoutPlacement) -> Self {
+        Self { dropout_placement, ..self }
+    }
+
+    /// Sets the index of the layer in the model.
+    #[must_use]
+    pub fn with_layer(self, layer: usize) -> Self {
+        Self { layer, ..self }
+    }
+
     /// Makes the layer with weights drawn from the generator of the device.
     pub fn init(&self, device: &Device) -> Result<AttentionLayer<C::Attention>, Error> {
         self.init_with(&WeightInit::random(device))
@@ -56,13 +96,13 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
 
     /// Makes the layer with weights from `init`.
     pub fn init_with(&self, init: &WeightInit) -> Result<AttentionLayer<C::Attention>, Error> {
-        let sizes = self.sizes()?;
+        self.validate()?;
         let Self { width, heads, .. } = *self;
         Ok(AttentionLayer {
             tokeys: init.linear("tokeys", width, width, false),
             toqueries: init.linear("toqueries", width, width, false),
             tovalues: init.linear("tovalues", width, width, false),
-            mechanism: self.mechanism.init(sizes, init),
+            mechanism: self.mechanism.init(self.sizes(), init),
             c_out: init.linear("c_out", width, width, true),
             heads,
             qk_norm: self.mechanism.qk_norm(),
@@ -72,12 +112,11 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
         })
     }
 
-    fn sizes(&self) -> Result<HeadSizes, ConfigError> {
-        let Self { width, heads, dropout, sharpness, layer, .. } = *self;
+    /// Refuses settings that no layer can have, and names the one at fault.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Self { width, heads, dropout, .. } = *self;
         for (field, value) in [("width", width), ("heads", heads)] {
-            if value == 0 {
-                return Err(ConfigError::Zero { field });
-            }
+            ConfigError::check_not_zero(field, value)?;
         }
         if width % heads != 0 {
             return Err(ConfigError::HeadsDoNotDivideWidth { heads, width });
@@ -85,12 +124,12 @@ impl<C: AttentionConfig> AttentionLayerConfig<C> {
         if !(0.0..1.0).contains(&dropout) {
             return Err(ConfigError::Dropout(dropout));
         }
-        if !(sharpness > 0.0 && sharpness <= 1.0) {
-            return Err(ConfigError::Sharpness(sharpness));
-        }
-        let sizes = HeadSizes { width, heads, head_dim: width / heads, layer };
-        self.mechanism.validate(sizes)?;
-        Ok(sizes)
+        self.mechanism.validate(self.sizes())
+    }
+
+    fn sizes(&self) -> HeadSizes {
+        let Self { width, heads, layer, .. } = *self;
+        HeadSizes { width, heads, head_dim: width / heads, layer }
     }
 }
 
@@ -123,7 +162,7 @@ impl<A: Attention> AttentionLayer<A> {
     /// Shape `[batch, length, width]` in and out.
     ///
     /// # Panics
-    /// When `x` has another width than the layer.
+    /// If `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, pass: LayerPass<'_>) -> Tensor<3> {
         let [batch, length, width] = x.dims();
         let split = |projection: &Linear, norm: bool| {

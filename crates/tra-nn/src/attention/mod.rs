@@ -1,4 +1,4 @@
-//! Every attention mechanism, each in a file of its own behind one trait.
+//! The attention mechanisms, one per file, behind one trait.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -16,6 +16,8 @@ mod cope;
 mod differential;
 mod fox;
 mod horizon;
+#[cfg(test)]
+mod inverse;
 mod layer;
 mod nope;
 mod registry;
@@ -42,13 +44,14 @@ pub use fox::{Fox, FoxConfig};
 pub use horizon::Horizon;
 pub use layer::{AttentionLayer, AttentionLayerConfig};
 pub use nope::{Nope, NopeConfig};
-pub use registry::{AnyAttention, AnyAttentionConfig, NAMES};
+pub use registry::{AnyAttention, AnyAttentionConfig, MechanismInfo, mechanisms};
+pub(crate) use rope::RotationTables;
 pub use rope::{Rope, RopeConfig};
 pub use selective::{Selective, SelectiveConfig};
 pub use ssmax::{Ssmax, SsmaxConfig};
 pub use stickbreaking::{StickBreaking, StickBreakingConfig};
 pub use t5::{T5, T5Config};
-pub use tra::{Tra, TraConfig, threshold_relative_attention};
+pub use tra::{Tra, TraConfig, TraResearch, threshold_relative_attention};
 pub use tra_absolute::{TraAbsolute, TraAbsoluteConfig};
 pub use tra_distance::{TraDistance, TraDistanceConfig};
 pub use tra_threshold::{TraThreshold, TraThresholdConfig};
@@ -95,38 +98,38 @@ pub type ThresholdRelativeAttention = AttentionLayer<Tra>;
 /// Config of [`ThresholdRelativeAttention`].
 pub type ThresholdRelativeAttentionConfig = AttentionLayerConfig<TraConfig>;
 
-/// What a mechanism computes: which keys each query attends to, and how much.
+/// A mechanism: which keys each query attends to, and how much.
 pub trait Attention: Module {
     /// Attends from every query to the keys up to its own position.
     ///
-    /// Gives `[batch, heads, length, head_dim]`. With a cache in `context`, `heads` holds only the
+    /// Returns `[batch, heads, length, head_dim]`. With a cache in `context`, `heads` holds only the
     /// new positions, and the mechanism must [extend](Context::extend) the cache by them.
     fn forward(&self, heads: Heads, context: Context<'_>) -> Tensor<4>;
 }
 
 /// Settings of a mechanism.
 pub trait AttentionConfig {
-    /// The mechanism these are the settings of.
+    /// The mechanism.
     type Attention: Attention;
 
     /// Makes the mechanism for heads of the given sizes.
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Self::Attention;
 
-    /// Whether queries and keys are normalised (RMS over the head dimension) before they come in.
+    /// Returns whether the layer normalises queries and keys (RMS over the head dimension).
     fn qk_norm(&self) -> bool;
 
-    /// Whether there is a fused kernel for it, so that the memory of a pass grows with the length and
+    /// Returns whether there is a fused kernel for it: the memory of a pass then grows with the length,
     /// not with its square.
     fn has_kernel(&self) -> bool {
         false
     }
 
-    /// How it adds positions to the embedding, for those that do.
+    /// Returns which positions the decoder adds to the embedding, if any.
     fn positions(&self) -> Option<PositionEncoding> {
         None
     }
 
-    /// Says what is wrong with the settings, or with such heads, if anything is.
+    /// Refuses settings that make no sense, or heads that the mechanism cannot have.
     fn validate(&self, _sizes: HeadSizes) -> Result<(), ConfigError> {
         Ok(())
     }
@@ -141,11 +144,11 @@ pub struct HeadSizes {
     pub heads: usize,
     /// Width of one head.
     pub head_dim: usize,
-    /// Which layer of the model they are in, from 0.
+    /// Index of the layer in the model.
     pub layer: usize,
 }
 
-/// What a mechanism attends with.
+/// Inputs of a mechanism.
 #[derive(Clone, Debug)]
 pub struct Heads {
     /// Queries, `[batch, heads, length, head_dim]`.
@@ -154,7 +157,7 @@ pub struct Heads {
     pub k: Tensor<4>,
     /// Values, `[batch, heads, length, head_dim]`.
     pub v: Tensor<4>,
-    /// What the projections were given, `[batch, length, width]`; it feeds gates.
+    /// Input of the projections, `[batch, length, width]`; it feeds gates.
     pub hidden: Tensor<3>,
 }
 

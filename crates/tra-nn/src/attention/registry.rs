@@ -1,16 +1,66 @@
 //! The list of mechanisms. Adding one is one new file beside this and one line below.
 
+use std::str::FromStr;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// One line a mechanism: its module and config, the name users type, what it is.
+/// A mechanism as a user chooses it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct MechanismInfo {
+    /// The name that users type.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    config: fn() -> AnyAttentionConfig,
+}
+
+impl MechanismInfo {
+    /// Returns the default settings.
+    pub fn config(&self) -> AnyAttentionConfig {
+        (self.config)()
+    }
+}
+
+impl Default for AnyAttentionConfig {
+    fn default() -> Self {
+        TraConfig::default().into()
+    }
+}
+
+/// Default settings of the mechanism of a name.
+///
+/// ```
+/// use tra_nn::attention::{AnyAttentionConfig, RopeConfig};
+///
+/// let rope: AnyAttentionConfig = "rope".parse()?;
+/// assert_eq!(rope, RopeConfig::default().into());
+/// # Ok::<(), tra_nn::ConfigError>(())
+/// ```
+impl FromStr for AnyAttentionConfig {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        let found = mechanisms().find(|mechanism| mechanism.name == name);
+        found.map(|found| found.config()).ok_or_else(|| ConfigError::UnknownAttention(name.into()))
+    }
+}
+
+/// One line per mechanism: its module and config, the name that users type, what it is.
 macro_rules! mechanisms {
     ($($name:literal: $module:ident, $config:ident, $about:literal;)*) => {
-        /// Names and one-line descriptions of all mechanisms.
-        pub const NAMES: &[(&str, &str)] = &[$(($name, $about)),*];
+        /// Lists all mechanisms.
+        pub fn mechanisms() -> impl ExactSizeIterator<Item = MechanismInfo> {
+            [$(MechanismInfo {
+                name: $name,
+                about: $about,
+                config: || AnyAttentionConfig::$module($config::default()),
+            }),*].into_iter()
+        }
 
         /// Any mechanism, as a decoder holds it.
         #[derive(Module, Debug)]
@@ -56,15 +106,7 @@ macro_rules! mechanisms {
         }
 
         impl AnyAttentionConfig {
-            /// Default settings of the mechanism of that name.
-            pub fn by_name(name: &str) -> Result<Self, ConfigError> {
-                match name {
-                    $($name => Ok(Self::$module($config::default())),)*
-                    _ => Err(ConfigError::UnknownAttention(name.into())),
-                }
-            }
-
-            /// The name users type.
+            /// Returns the name that users type.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$module(_) => $name,)* }
             }
@@ -88,7 +130,7 @@ mechanisms! {
     "alibi": Alibi, AlibiConfig, "attention with linear biases";
     "cope": Cope, CopeConfig, "contextual position encoding";
     "fox": Fox, FoxConfig, "forgetting attention, a gate on every step";
-    "selective": Selective, SelectiveConfig, "queries say which keys later ones need no more";
+    "selective": Selective, SelectiveConfig, "queries tell later ones which keys to ignore";
     "differential": Differential, DifferentialConfig, "rotary, the difference of two softmaxes";
     "stickbreaking": StickBreaking, StickBreakingConfig, "each key takes a share of what is left";
     "ssmax": Ssmax, SsmaxConfig, "rotary, with logits that grow with the number of keys";

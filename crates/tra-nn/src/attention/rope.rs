@@ -4,34 +4,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::fused;
 use crate::init::WeightInit;
+use crate::settings::settings;
 
-/// Settings of [`Rope`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RopeConfig {
-    /// Base of the wavelengths. The TRA paper's setting is 500,000.
-    pub theta: f64,
-    /// Normalise queries and keys as TRA does, before the rotation.
-    pub qk_norm: bool,
-}
-
-impl Default for RopeConfig {
-    fn default() -> Self {
-        Self { theta: 500_000.0, qk_norm: false }
+settings! {
+    /// Settings of [`Rope`].
+    pub struct RopeConfig {
+        /// Base of the wavelengths. The TRA paper's setting is 500,000.
+        theta: f64 = 500_000.0, with_theta;
+        /// Whether to normalise queries and keys as TRA does, before the rotation.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
 impl AttentionConfig for RopeConfig {
     type Attention = Rope;
 
-    fn init(&self, _: HeadSizes, _: &WeightInit) -> Rope {
-        Rope::new(self.theta)
+    fn init(&self, _: HeadSizes, init: &WeightInit) -> Rope {
+        Rope::new(self.theta, init)
     }
 
     fn qk_norm(&self) -> bool {
@@ -47,7 +41,7 @@ impl AttentionConfig for RopeConfig {
     }
 }
 
-/// Says what is wrong with the base of the wavelengths, if anything is.
+/// Refuses a base of wavelengths that is not positive and finite.
 pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), ConfigError> {
     if theta > 0.0 && theta.is_finite() {
         return Ok(());
@@ -58,12 +52,22 @@ pub(super) fn check_theta(mechanism: &'static str, theta: f64) -> Result<(), Con
 
 /// Rotates queries and keys by their position, then `softmax(q . k / sqrt(e))`.
 ///
-/// Dimension `t` is paired with `t + e/2`, as in Llama and GPT-NeoX. With an odd head dimension
-/// the last one stays as it is.
+/// Dimension `t` is paired with `t + e/2`, as in Llama and GPT-NeoX. If the
+/// head dimension is odd, the last one stays as it is.
 #[derive(Module, Debug)]
 pub struct Rope {
     theta: f64,
+    #[module(skip)]
+    tables: RotationTables,
 }
+
+/// The last few tables of cosines and sines, each for a theta, a first position, a length and a
+/// width. Every layer of a pass needs the same one, so all layers of a model share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RotationTables(Arc<Mutex<Vec<(TableKey, RotationTable)>>>);
+
+type TableKey = (u64, usize, usize, usize);
+type RotationTable = Arc<[Vec<f32>; 2]>;
 
 impl Attention for Rope {
     fn forward(&self, heads: Heads, mut context: Context<'_>) -> Tensor<4> {
@@ -74,11 +78,11 @@ impl Attention for Rope {
 }
 
 impl Rope {
-    pub(super) fn new(theta: f64) -> Self {
-        Self { theta }
+    pub(super) fn new(theta: f64, init: &WeightInit) -> Self {
+        Self { theta, tables: init.rotation_tables() }
     }
 
-    /// Queries and keys turned by their positions, of which `past` is the first.
+    /// Turns queries and keys by their positions, the first of which is `past`.
     pub(super) fn turn(&self, both: [Tensor<4>; 2], past: usize) -> [Tensor<4>; 2] {
         if fused::usable(&both[0]) {
             let angles = self.angles(past, &both[0]);
@@ -88,15 +92,11 @@ impl Rope {
         both.map(|x| rotate(x, &rotation))
     }
 
-    /// The same numbers for the fused rotation, `[length, head_dim / 2]` each. The last few tables
-    /// are remembered: every layer of every step needs the same one.
-    fn angles(&self, past: usize, like: &Tensor<4>) -> Arc<[Vec<f32>; 2]> {
-        type Key = (u64, usize, usize, usize);
-        type Table = Arc<[Vec<f32>; 2]>;
-        static TABLES: Mutex<Vec<(Key, Table)>> = Mutex::new(Vec::new());
+    /// Returns the same numbers for the fused rotation, `[length, head_dim / 2]` each.
+    fn angles(&self, past: usize, like: &Tensor<4>) -> RotationTable {
         let [_, _, length, head_dim] = like.dims();
         let key = (self.theta.to_bits(), past, length, head_dim);
-        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, table)) = tables.iter().find(|(known, _)| *known == key) {
             return table.clone();
         }
@@ -111,12 +111,12 @@ impl Rope {
         table
     }
 
-    /// By how much a pair of dimensions is turned from one position to the next.
+    /// Returns the angle of a pair of dimensions from one position to the next.
     fn speed(&self, pair: usize, head_dim: usize) -> f64 {
         self.theta.powf(-2.0 * pair as f64 / head_dim as f64)
     }
 
-    /// Cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
+    /// Returns cosine and sine of every position and pair, each `[1, 1, length, head_dim / 2]`.
     ///
     /// Angles are reduced in f64: at position 65,536 an f32 angle is off by up to 0.004.
     fn rotation(&self, past: usize, like: &Tensor<4>) -> [Tensor<4>; 2] {
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn scores_depend_on_the_difference_of_positions_alone() {
         let device = Device::flex();
-        let rope = Rope { theta: 500_000.0 };
+        let rope = Rope::new(500_000.0, &WeightInit::seeded(0, &device));
         for head_dim in [1, 2, 5, 8] {
             let shape = [1, 2, 6, head_dim];
             let q = Tensor::<4>::random(shape, Distribution::Default, &device);

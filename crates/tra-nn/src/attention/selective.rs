@@ -3,18 +3,18 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`Selective`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SelectiveConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`Selective`].
+    pub struct SelectiveConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for SelectiveConfig {
@@ -29,9 +29,9 @@ impl AttentionConfig for SelectiveConfig {
     }
 }
 
-/// Tokens may decide that a key is needed no more: `softmax(z - F)` for every head, where `F` of a key
-/// is the sum of `relu(z)` of head 0 over all queries before the one at hand. No query can do so to the
-/// first key or to itself. There is no other position.
+/// Tokens may mask keys for later queries: `softmax(z - F)` for every head, where `F` of a key is the
+/// sum of `relu(z)` of head 0 over all earlier queries. No query masks the first key or itself. There
+/// is no other position.
 #[derive(Module, Debug)]
 pub struct Selective {}
 
@@ -42,7 +42,7 @@ impl Attention for Selective {
         let [batch, _, queries, keys] = scores.dims();
         let distance = distance(queries, keys, &scores.device(), scores.dtype());
         let shape = [batch, 1, queries, keys];
-        // Its own key, and what lies ahead.
+        // Its own key, and later keys.
         let spared = distance.lower_equal_elem(0.0).expand(shape);
         let said = relu(scores.clone().narrow(1, 0, 1)).mask_fill(spared, 0.0);
         let first = [0..batch, 0..1, 0..queries, 0..1];

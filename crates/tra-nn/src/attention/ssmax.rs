@@ -2,29 +2,23 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::rope::{Rope, check_theta};
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
+use crate::settings::settings;
 
-/// What the scale of every head begins at.
+/// Initial scale of every head.
 const START: f64 = 0.43;
 
-/// Settings of [`Ssmax`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SsmaxConfig {
-    /// Base of the wavelengths of the rotation, as for `rope`.
-    pub theta: f64,
-    /// Normalise queries and keys as TRA does, before the rotation.
-    pub qk_norm: bool,
-}
-
-impl Default for SsmaxConfig {
-    fn default() -> Self {
-        Self { theta: 500_000.0, qk_norm: false }
+settings! {
+    /// Settings of [`Ssmax`].
+    pub struct SsmaxConfig {
+        /// Base of the wavelengths of the rotation, as for `rope`.
+        theta: f64 = 500_000.0, with_theta;
+        /// Whether to normalise queries and keys as TRA does, before the rotation.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
@@ -32,7 +26,7 @@ impl AttentionConfig for SsmaxConfig {
     type Attention = Ssmax;
 
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Ssmax {
-        Ssmax { rope: Rope::new(self.theta), scale: init.constant([sizes.heads], START) }
+        Ssmax { rope: Rope::new(self.theta, init), scale: init.constant([sizes.heads], START) }
     }
 
     fn qk_norm(&self) -> bool {
@@ -49,11 +43,11 @@ impl AttentionConfig for SsmaxConfig {
 }
 
 /// `softmax(s ln(n) q . k / sqrt(e))` with rotated queries and keys, where `n` is the number of keys
-/// that a query sees: so that a softmax over more keys is no flatter.
+/// that a query sees. So a softmax over more keys does not get flatter.
 #[derive(Module, Debug)]
 pub struct Ssmax {
     rope: Rope,
-    /// `s`, one a head.
+    /// `s`, one per head.
     pub scale: Param<Tensor<1>>,
 }
 

@@ -3,19 +3,19 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::dropout::DropoutPlacement;
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`StickBreaking`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StickBreakingConfig {
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
+settings! {
+    /// Settings of [`StickBreaking`].
+    pub struct StickBreakingConfig {
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
+    }
 }
 
 impl AttentionConfig for StickBreakingConfig {
@@ -30,8 +30,9 @@ impl AttentionConfig for StickBreakingConfig {
     }
 }
 
-/// From the newest key before the query back, each takes the share `sigmoid(q . k / sqrt(e))` of what is
-/// left of a stick; what nobody took goes to the query's own value. There is no other position.
+/// From the newest key before the query to the oldest, each takes the share `sigmoid(q . k / sqrt(e))`
+/// of the rest of a stick. What is left at the end goes to the query's own value. There is no other
+/// position.
 #[derive(Module, Debug)]
 pub struct StickBreaking {}
 
@@ -47,7 +48,7 @@ impl Attention for StickBreaking {
             distance.clone().equal_elem(0.0).expand(shape),
             distance.lower_equal_elem(0.0).expand(shape),
         );
-        // In logarithms: what a key leaves, and what all between it and the query leave.
+        // In logarithms: what a key leaves, and what all keys between it and the query leave.
         let left = log_sigmoid(scores.clone().neg()).mask_fill(not_before.clone(), 0.0);
         let from_here = left.clone().flip([3]).cumsum(3).flip([3]);
         let nobody = from_here.clone().narrow(3, 0, 1);

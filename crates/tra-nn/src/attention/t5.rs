@@ -2,28 +2,22 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor, TensorData};
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::error::ConfigError;
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`T5`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct T5Config {
-    /// How many biases a head has.
-    pub buckets: usize,
-    /// From this distance on all keys have the last one.
-    pub max_distance: usize,
-    /// Normalise queries and keys as TRA does.
-    pub qk_norm: bool,
-}
-
-impl Default for T5Config {
-    fn default() -> Self {
-        Self { buckets: 32, max_distance: 128, qk_norm: false }
+settings! {
+    /// Settings of [`T5`].
+    pub struct T5Config {
+        /// Number of biases per head.
+        buckets: usize = 32, with_buckets;
+        /// Distance from which all keys have the last bias.
+        max_distance: usize = 128, with_max_distance;
+        /// Whether to normalise queries and keys as TRA does.
+        qk_norm: bool = false, with_qk_norm;
     }
 }
 
@@ -45,16 +39,16 @@ impl AttentionConfig for T5Config {
             return Ok(());
         }
         let reason = format!(
-            "it needs 2 buckets at least, and a max_distance above half of them, not {buckets} \
+            "buckets must be at least 2 and max_distance above half of them, not {buckets} \
              and {max_distance}"
         );
         Err(ConfigError::Mechanism { mechanism: "t5", reason })
     }
 }
 
-/// `softmax(q . k / sqrt(e) + b[bucket of the distance])`: each distance below half the buckets has a
-/// bias of its own, further ones share them in steps that grow, and all from `max_distance` on have
-/// the last. Every layer has a table of its own, which begins at zero.
+/// `softmax(q . k / sqrt(e) + b[bucket of the distance])`: each distance below half the buckets has
+/// its own bias, longer ones share biases in growing steps, and all from `max_distance` on have the
+/// last one. Every layer has its own table, which begins at zero.
 #[derive(Module, Debug)]
 pub struct T5 {
     /// The biases, `[buckets, heads]`.
@@ -63,7 +57,7 @@ pub struct T5 {
 }
 
 impl T5 {
-    /// Which bias a key at a distance has.
+    /// Returns the index of the bias for a distance.
     fn bucket(&self, distance: usize) -> usize {
         let [buckets, _] = self.relative_bias.dims();
         let exact = buckets / 2;

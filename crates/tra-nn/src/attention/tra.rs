@@ -4,30 +4,36 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, Horizon, gate};
 use crate::dropout::DropoutPlacement;
 use crate::error::{ConfigError, ShapeError};
-use crate::fused;
+use crate::fused::{self, Rule};
 use crate::init::WeightInit;
 use crate::ops::{count_kept, masked_softmax, scores, weighted_sum};
+use crate::settings::{is_default, settings};
 
-/// Settings of [`Tra`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TraConfig {
-    /// Whether to stop reading where nothing can change any more.
-    pub horizon: Horizon,
-    /// In training, of a query that keeps no key, how much of the gradient it would have, had it stayed, the score of each has,
-    /// `0..=1`. 0 is the published mechanism, in which nothing brings such scores back. What comes out does not depend on it.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub leak: f64,
+settings! {
+    /// Settings of [`Tra`].
+    pub struct TraConfig {
+        /// Whether to stop reading keys where no older key can change the result.
+        horizon: Horizon = Horizon::Rounding, with_horizon;
+        /// Settings for experiments, all off by default.
+        #[serde(skip_serializing_if = "is_default")]
+        research: TraResearch = TraResearch::default(), with_research;
+    }
 }
 
-/// As published, and as files say it that know no leak.
-fn is_zero(leak: &f64) -> bool {
-    *leak == 0.0
+settings! {
+    /// Settings for experiments with [`Tra`].
+    #[derive(Copy)]
+    pub struct TraResearch {
+        /// Gradient leak for queries that keep no key, `0..=1`. Such a query has zero output and
+        /// zero gradient, so its head cannot recover. With `leak = 1` each of its scores receives,
+        /// in training, the gradient it would have had as the only kept key. The forward result
+        /// never changes. Default 0, as published.
+        leak: f64 = 0.0, with_leak;
+    }
 }
 
 impl AttentionConfig for TraConfig {
@@ -35,14 +41,15 @@ impl AttentionConfig for TraConfig {
 
     fn init(&self, sizes: HeadSizes, init: &WeightInit) -> Tra {
         let delta_proj = init.linear("delta_proj", sizes.width, sizes.heads, true);
-        Tra { delta_proj, horizon: self.horizon, leak: self.leak }
+        Tra { delta_proj, horizon: self.horizon, leak: self.research.leak }
     }
 
     fn validate(&self, _: HeadSizes) -> Result<(), ConfigError> {
-        if (0.0..=1.0).contains(&self.leak) {
+        let leak = self.research.leak;
+        if (0.0..=1.0).contains(&leak) {
             return Ok(());
         }
-        let reason = format!("leak must be 0 to 1, not {}", self.leak);
+        let reason = format!("leak must be 0 to 1, not {leak}");
         Err(ConfigError::Mechanism { mechanism: "tra", reason })
     }
 
@@ -73,14 +80,14 @@ impl Attention for Tra {
     }
 }
 
-/// The mechanism as a function: `q`, `k`, `v` are `[batch, heads, length, head_dim]`, `q` and `k`
+/// Computes the mechanism as a function: `q`, `k`, `v` are `[batch, heads, length, head_dim]`, `q` and `k`
 /// [normalised](crate::ops::rms_normalise) already; `gate` is `[batch, heads, length]`, before
 /// log-sigmoid.
 ///
 /// With a cache in `context`, all of them hold the new positions only.
 ///
 /// # Errors
-/// When the shapes do not fit together. A layer, whose own projections make them, has no such case.
+/// When the shapes do not fit together. In a layer they always do.
 pub fn threshold_relative_attention(
     q: Tensor<4>,
     k: Tensor<4>,
@@ -108,10 +115,10 @@ fn attend(
     fused::check_shapes(&q, &k, &v);
     let (of_gate, of_q) = (gate.dims(), q.dims());
     assert_eq!(of_gate, of_q[..3], "a gate of {of_gate:?} does not fit queries of {of_q:?}");
-    // Outside training gradients are those of what comes out.
-    let leak = if context.dropout.is_some() { leak } else { 0.0 };
+    // Outside training, gradients are those of the output.
+    let leak = if context.training { leak } else { 0.0 };
     if let Some(kernel) = context.kernel(&q, horizon) {
-        return fused::threshold_relative([q, k, v], gate, leak, kernel);
+        return fused::attend([q, k, v], Rule::Tra { gate, leak: leak as f32 }, kernel);
     }
     let scores = scores(q, k);
     let visible = context.visible(&scores);
@@ -125,10 +132,10 @@ fn attend(
     let drop = |x| context.drop(x, DropoutPlacement::Logits);
     let empty = keep.clone().int().sum_dim(3).equal_elem(0);
     let alone = visible.bool_and(empty.expand(keep.dims()));
-    // Had it stayed, it would be the only one and count itself: the weight is that of its logit.
+    // As the only kept key it would count itself alone: the weight is that of this logit.
     let logits = drop(scores.clone() + d.clone() * count);
     let weight = drop(scores.clone().detach() + d.detach()).exp().clamp_max(1.0);
-    // Zero, and its gradient is that of the scores. Masked last, as a score may be no number.
+    // Zero, with the gradient of the scores. Masked last, as a score may be NaN.
     let zero = drop(scores.clone());
     let through = (zero.clone() - zero.detach()) * weight * leak;
     let through = through.mask_fill(alone.bool_not(), 0.0);

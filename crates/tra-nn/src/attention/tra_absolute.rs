@@ -4,16 +4,16 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
 use crate::init::WeightInit;
 use crate::ops::{distance, scores};
+use crate::settings::settings;
 
-/// Settings of [`TraAbsolute`]: it has none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraAbsoluteConfig {}
+settings! {
+    /// Settings of [`TraAbsolute`]: it has none.
+    pub struct TraAbsoluteConfig {}
+}
 
 impl AttentionConfig for TraAbsoluteConfig {
     type Attention = TraAbsolute;

@@ -4,16 +4,16 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_sigmoid;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads, gate};
 use crate::init::WeightInit;
 use crate::ops::{count_kept, scores};
+use crate::settings::settings;
 
-/// Settings of [`TraDistance`]: it has none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraDistanceConfig {}
+settings! {
+    /// Settings of [`TraDistance`]: it has none.
+    pub struct TraDistanceConfig {}
+}
 
 impl AttentionConfig for TraDistanceConfig {
     type Attention = TraDistance;

@@ -2,16 +2,16 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
 
 use super::{Attention, AttentionConfig, Context, HeadSizes, Heads};
 use crate::init::WeightInit;
 use crate::ops::scores;
+use crate::settings::settings;
 
-/// Settings of [`TraThreshold`]: it has none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraThresholdConfig {}
+settings! {
+    /// Settings of [`TraThreshold`]: it has none.
+    pub struct TraThresholdConfig {}
+}
 
 impl AttentionConfig for TraThresholdConfig {
     type Attention = TraThreshold;

@@ -90,14 +90,14 @@ impl TensorFile {
         Ok(Self { path: path.into(), metadata, tensors })
     }
 
-    /// What a safetensors file says about itself, without reading its tensors. They are all there: a file cut
-    /// short is an error here too.
+    /// Reads the metadata of a safetensors file, without its tensors. A file that is cut short is an
+    /// error here too.
     pub fn read_metadata(path: impl AsRef<Path>) -> Result<BTreeMap<String, String>, Error> {
         let path = path.as_ref();
         read_header(path).map_err(|reason| reason.at(path))
     }
 
-    /// Notes in `wrong` whatever keeps tensor `name` from being finite floats of the shape needed.
+    /// Adds to `wrong` what keeps tensor `name` from being finite floats of the needed shape.
     pub fn check(&self, name: &str, needed: &[usize], wrong: &mut Mismatch) {
         match self.tensors.get(name) {
             None => wrong.missing.push(name.into()),
@@ -114,7 +114,7 @@ impl TensorFile {
         }
     }
 
-    /// Says which tensors have values that are NaN or infinite, if any has: such a model is not worth keeping.
+    /// Refuses tensors with NaN or infinite values, and names them.
     pub fn check_finite(&self) -> Result<(), Error> {
         let counts = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.not_finite()));
         let not_finite: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
@@ -136,9 +136,9 @@ impl TensorFile {
 }
 
 impl TensorFile {
-    /// The file as it is on disk. The `safetensors` crate writes metadata in an order that changes
-    /// from run to run, so it writes the tensors, and metadata in the order of the keys is put in
-    /// front of them here.
+    /// Returns the bytes of the file. The `safetensors` crate writes metadata in an order that changes
+    /// from run to run. So it writes the tensors, and this puts the metadata, in the order of the keys,
+    /// in front of them.
     fn bytes(&self) -> Result<Vec<u8>, CheckpointError> {
         let unwritable = |e: &dyn std::fmt::Display| CheckpointError::Safetensors(e.to_string());
         let plain = safetensors::serialize(&self.tensors, None).map_err(|e| unwritable(&e))?;
@@ -160,7 +160,7 @@ impl TensorFile {
     }
 }
 
-/// The checksum of everything a file says: metadata, names, types, shapes and numbers.
+/// Returns the checksum of a file: of its metadata, names, types, shapes and numbers.
 fn checksum(metadata: &BTreeMap<String, String>, file: &SafeTensors<'_>) -> String {
     let mut sum = Checksum::default();
     for (key, value) in metadata.iter().filter(|(key, _)| *key != CHECKSUM) {
@@ -178,11 +178,11 @@ fn checksum(metadata: &BTreeMap<String, String>, file: &SafeTensors<'_>) -> Stri
 
 type Contents = (BTreeMap<String, String>, BTreeMap<String, HostTensor>);
 
-/// Opens a regular file: a pipe would be waited for for ever, and a device may never end.
+/// Opens a regular file: reading a pipe may block, and a device may never end.
 fn open(path: &Path) -> Result<File, CheckpointError> {
     let io = |source| CheckpointError::Io { action: "cannot read it", source };
     if !fs::metadata(path).map_err(io)?.is_file() {
-        return Err(io(std::io::Error::other("it is not a regular file")));
+        return Err(io(std::io::Error::other("not a regular file")));
     }
     File::open(path).map_err(io)
 }
@@ -196,7 +196,7 @@ fn read_safetensors(path: &Path) -> Result<Contents, CheckpointError> {
     let file = SafeTensors::deserialize(&bytes).map_err(unreadable)?;
     let mut metadata: BTreeMap<String, String> =
         header.metadata().clone().unwrap_or_default().into_iter().collect();
-    // Files of other programs, and ours of before, carry none.
+    // Files of other programs, and older ones of ours, have none.
     if metadata.remove(CHECKSUM).is_some_and(|noted| noted != checksum(&metadata, &file)) {
         return Err(CheckpointError::Damaged);
     }
@@ -235,7 +235,7 @@ fn read_header(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError>
     Ok(metadata.into_iter().collect())
 }
 
-/// The commonest causes in words a user can act on.
+/// Explains the most common causes in words that a user can act on.
 fn plain(error: &SafeTensorError) -> String {
     use SafeTensorError as E;
     match error {
@@ -270,7 +270,7 @@ fn read_pytorch(path: &Path) -> Result<Contents, CheckpointError> {
     Ok((BTreeMap::new(), tensors))
 }
 
-/// Both readers name their types alike: F32, BF16, I64, …
+/// Decodes numbers. Both readers use the same names of types: F32, BF16, I64, …
 fn decode(name: &str, dtype: &str, bytes: &[u8]) -> Result<Values, CheckpointError> {
     fn all<const N: usize, T>(bytes: &[u8], one: impl Fn([u8; N]) -> T) -> Vec<T> {
         bytes.as_chunks().0.iter().map(|chunk| one(*chunk)).collect()

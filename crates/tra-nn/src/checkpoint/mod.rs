@@ -14,10 +14,9 @@ use burn::tensor::{Device, Gradients};
 
 pub use file::{HostTensor, TensorFile, Values};
 
-use crate::attention::AnyAttentionConfig;
 use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
-use crate::error::{CheckpointError, Error, Mismatch};
+use crate::error::{CheckpointError, ConfigError, Error, Mismatch};
 
 /// The key of the metadata under which the settings stand, as JSON.
 const CONFIG: &str = "config";
@@ -29,8 +28,8 @@ impl Decoder {
         self.save_with(path, BTreeMap::new())
     }
 
-    /// The same with words about the model in the file's metadata, such as the tokenizer it was
-    /// trained with; [`TensorFile::read`] gives them back.
+    /// Saves the model with further metadata, such as the tokenizer it was trained with.
+    /// [`TensorFile::read`] returns them.
     pub fn save_with(
         &self,
         path: impl AsRef<Path>,
@@ -45,8 +44,8 @@ impl Decoder {
         file.write()
     }
 
-    /// Rebuilds a model from a file alone: one of ours, or one whose settings can be told from its
-    /// metadata or, for TRA, from the shapes of its tensors.
+    /// Loads a model from a file alone: one of ours, or one whose settings follow from its metadata
+    /// or, for TRA, from the shapes of its tensors.
     ///
     /// ```
     /// use burn::tensor::Device;
@@ -79,7 +78,7 @@ impl Decoder {
         Self::from_tensors(config, TensorFile::read(path)?, device)
     }
 
-    /// A model with the weights of `file`, which must hold exactly the parameters it has.
+    /// Makes a model with the weights of `file`, which must hold exactly its parameters.
     pub fn from_tensors(
         config: DecoderConfig,
         mut file: TensorFile,
@@ -99,42 +98,42 @@ impl Decoder {
         Ok(names::replace(decoder, &mut file.tensors))
     }
 
-    /// Shapes of all parameters under their reference names, in PyTorch's layout: a linear weight
+    /// Returns the shapes of all parameters under their reference names, in PyTorch's layout: a linear weight
     /// is `[out, in]`.
     pub fn parameter_shapes(&self) -> BTreeMap<String, Vec<usize>> {
         names::shapes(self)
     }
 
-    /// All parameters under their reference names, in PyTorch's layout.
+    /// Returns all parameters under their reference names, in PyTorch's layout.
     pub fn parameters(&self) -> BTreeMap<String, HostTensor> {
         names::values(self)
     }
 
-    /// Gradients of all parameters under their reference names, in PyTorch's layout. A parameter
-    /// that the loss does not depend on has none.
+    /// Returns the gradients of all parameters under their reference names, in PyTorch's layout. A
+    /// parameter that the loss does not depend on has none.
     pub fn gradients(&self, gradients: &Gradients) -> BTreeMap<String, HostTensor> {
         names::gradients(self, gradients)
     }
 }
 
 impl TensorFile {
-    /// The settings of the model this file holds: as we wrote them, or as the published code's
-    /// files note them, or, for TRA, as the shapes tell.
+    /// Returns the settings of the model in this file: as we wrote them, as files of the published
+    /// code have them, or, for TRA, as they follow from the shapes.
     pub fn config(&self) -> Result<DecoderConfig, Error> {
         let config = match self.metadata.get(CONFIG) {
-            Some(json) => serde_json::from_str(json).map_err(|e| e.to_string()),
+            Some(json) => DecoderConfig::from_json(json).map_err(|e| e.to_string()),
             None => return self.reference_config().map_err(|reason| reason.at(&self.path)),
         };
         let config = config.and_then(|config| self.plausible(config));
         config.map_err(|reason| CheckpointError::BadConfig(reason).at(&self.path))
     }
 
-    /// Refuses a config that would make a model out of all proportion to the file.
+    /// Refuses settings of a model that is far larger than the file.
     fn plausible(&self, config: DecoderConfig) -> Result<DecoderConfig, String> {
         config.validate().map_err(|e| e.to_string())?;
         let (layers, tensors) = (config.layers, self.tensors.len());
         if layers > tensors {
-            return Err(format!("it says {layers} layers, and the file has {tensors} tensors"));
+            return Err(format!("{layers} layers, but the file has only {tensors} tensors"));
         }
         Ok(config)
     }
@@ -172,8 +171,8 @@ impl TensorFile {
             config.norm_eps = text.parse().map_err(|_| bad())?;
         }
         if let Some(name) = self.metadata.get("attention") {
-            config.attention = AnyAttentionConfig::by_name(name)
-                .map_err(|e| CheckpointError::BadConfig(e.to_string()))?;
+            config.attention = (name.parse())
+                .map_err(|e: ConfigError| CheckpointError::BadConfig(e.to_string()))?;
         }
         self.plausible(config).map_err(CheckpointError::BadConfig)
     }

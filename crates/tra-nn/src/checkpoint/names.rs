@@ -123,7 +123,7 @@ pub fn gradients(module: &impl Module, gradients: &Gradients) -> BTreeMap<String
 /// The module with its parameters taken out of `tensors`.
 ///
 /// # Panics
-/// When one of them is not there as floats, in the shape that [`shapes`] gives: check before.
+/// If one of them is not there as floats, in the shape that [`shapes`] gives: check before.
 pub fn replace<M: Module>(module: M, tensors: &mut BTreeMap<String, HostTensor>) -> M {
     module.map(&mut Replace { place: Place::default(), tensors })
 }

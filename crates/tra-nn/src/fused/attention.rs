@@ -6,38 +6,43 @@ use burn::backend::Dispatch;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use tra_kernels::attention::{
-    Bias, Bounds, Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward,
+    Bounds, Gradients, Horizon, Inputs, Rows, Rule, Shape, backward, forward,
 };
 use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
 
-use super::flex::{RowTensor, by_token, dims, numbers, tensor};
+use super::flex::{RowTensor, by_token, dims, numbers, primitive, tensor};
 use super::graph::{FusedOps, Op, SavedForBackward};
 
-/// How the kernel is to be run.
+/// How to run the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
-    /// On the logits.
+    /// Dropout on the logits.
     pub(crate) dropout: Option<Dropout>,
     pub(crate) horizon: Horizon,
     /// Bounds of the keys and values of each head, where a cache knows them.
     pub(crate) bounds: Option<Vec<Bounds>>,
 }
 
-/// Threshold Relative Attention; `gate` is `[batch, heads, queries]` before log-sigmoid.
-pub(crate) fn threshold_relative(
+/// Attends by the kernel. What `rule` holds is `[batch, heads, queries]` gates, `[1, heads, 1]`
+/// slopes or `[batch, heads, keys]` steps.
+pub(crate) fn attend(
     [q, k, v]: [Tensor<4>; 3],
-    gate: Tensor<3>,
-    leak: f64,
+    rule: Rule<Tensor<3>>,
     kernel: Kernel,
 ) -> Tensor<4> {
     check_shapes(&q, &k, &v);
-    let op = Arc::new(Attention { kernel, kind: Kind::Tra { leak: leak as f32 } });
     let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
-    Tensor::from_dispatch(Dispatch::fused_4(op, q, k, v, gate.into_dispatch()))
+    let mut own = None;
+    let rule = rule.map(|numbers| own = Some(numbers.into_dispatch()));
+    let op = Arc::new(Attention { kernel, rule });
+    Tensor::from_dispatch(match own {
+        Some(own) => Dispatch::fused_4(op, q, k, v, own),
+        None => Dispatch::fused_3(op, q, k, v),
+    })
 }
 
-/// Refuses what does not fit together before a kernel sees it, as Burn's own operations do.
+/// Refuses shapes that do not fit together before a kernel sees them, as Burn's own operations do.
 ///
 /// # Panics
 /// Unless they [fit](shapes_fit).
@@ -47,68 +52,38 @@ pub(crate) fn check_shapes(q: &Tensor<4>, k: &Tensor<4>, v: &Tensor<4>) {
     assert!(fits, "queries {of_q:?}, keys {of_k:?} and values {of_v:?} do not fit together");
 }
 
-/// Whether keys and values have one shape, which differs from that of the queries in the length alone, and there
-/// are no fewer of them.
+/// Returns whether keys and values have one shape, which differs from that of the queries only in a
+/// length that is not shorter.
 pub(crate) fn shapes_fit(q: [usize; 4], k: [usize; 4], v: [usize; 4]) -> bool {
     let [batch, heads, queries, dim] = q;
     k == v && k == [batch, heads, k[2], dim] && queries <= k[2]
 }
 
-/// What dense attention adds to a score.
-#[derive(Debug)]
-pub(crate) enum DenseBias {
-    None,
-    /// `-slope (i - j)`, one slope a head.
-    Slope(Vec<f32>),
-    /// The sum of `x_t` over the positions behind the key, up to the query's: `[batch, heads, keys]`.
-    Steps(Box<Tensor<3>>),
-}
-
-/// Dense attention with a bias.
-pub(crate) fn dense([q, k, v]: [Tensor<4>; 3], bias: DenseBias, kernel: Kernel) -> Tensor<4> {
-    check_shapes(&q, &k, &v);
-    let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
-    let op = |kind| Arc::new(Attention { kernel, kind });
-    Tensor::from_dispatch(match bias {
-        DenseBias::None => Dispatch::fused_3(op(Kind::Dense), q, k, v),
-        DenseBias::Slope(slopes) => Dispatch::fused_3(op(Kind::Slope(slopes)), q, k, v),
-        DenseBias::Steps(x) => Dispatch::fused_4(op(Kind::Steps), q, k, v, x.into_dispatch()),
-    })
-}
-
-/// Bounds of the keys and values of each head, the ones there were taken up.
-pub(crate) fn bounds_of(k: Tensor<4>, v: Tensor<4>, before: &mut Vec<Bounds>) -> Option<()> {
-    use burn::backend::flex::Flex;
+/// Extends the bounds of each head by new keys and values.
+///
+/// # Panics
+/// Unless they are [usable](super::usable).
+pub(crate) fn extend_bounds(bounds: &mut Vec<Bounds>, k: Tensor<4>, v: Tensor<4>) {
     let [batch, heads, new, _] = k.dims();
-    let k = RowTensor::new(&k.inner().try_into_primitive::<Flex>().ok()?);
-    let v = RowTensor::new(&v.inner().try_into_primitive::<Flex>().ok()?);
-    before.resize(batch * heads, Bounds::default());
-    for (head, bounds) in before.iter_mut().enumerate() {
+    let [k, v] = [k, v].map(|x| RowTensor::new(&primitive(x.inner())));
+    bounds.resize(batch * heads, Bounds::default());
+    for (head, bounds) in bounds.iter_mut().enumerate() {
         let at = [head / heads, head % heads];
         for row in 0..new {
             bounds.add_key(k.rows().row(at, row));
             bounds.add_value(v.rows().row(at, row));
         }
     }
-    Some(())
-}
-
-#[derive(Debug)]
-enum Kind {
-    Tra { leak: f32 },
-    Dense,
-    Slope(Vec<f32>),
-    Steps,
 }
 
 #[derive(Debug)]
 struct Attention {
     kernel: Kernel,
-    kind: Kind,
+    rule: Rule<()>,
 }
 
 impl Attention {
-    /// Where to stop reading: without gradients sooner.
+    /// Returns where to stop reading: sooner without gradients.
     fn horizon(&self, tracked: bool) -> Horizon {
         match self.kernel.horizon {
             Horizon::Rounding if !tracked => Horizon::Output,
@@ -126,16 +101,13 @@ impl Attention {
         let [batch, heads, queries, dim] = dims(&inputs[0]);
         let [_, _, keys, _] = dims(&inputs[1]);
         let [q, k, v] = [0, 1, 2].map(|i| RowTensor::new(&inputs[i]));
-        // A gate is a row of one number a query, steps a row of a number a key.
-        let extra = inputs.get(3).map(|x| match self.kind {
-            Kind::Steps => RowTensor::new(&x.reshape([batch, heads, 1, keys].into())),
+        let own = inputs.get(3).map(|x| match self.rule {
+            Rule::Steps(()) => RowTensor::new(&x.reshape([batch, heads, 1, keys].into())),
             _ => RowTensor::new(&unsqueeze(x)),
         });
-        let rule = match (&self.kind, &extra) {
-            (Kind::Tra { leak }, Some(gate)) => Rule::Tra { gate: gate.rows(), leak: *leak },
-            (Kind::Steps, Some(steps)) => Rule::Dense(Bias::Steps(steps.rows())),
-            (Kind::Slope(slopes), _) => Rule::Dense(Bias::Slope(slopes)),
-            _ => Rule::Dense(Bias::None),
+        let rule = match &own {
+            Some(own) => self.rule.map(|()| own.rows()),
+            None => Rule::Dense,
         };
         f(&Inputs {
             shape: Shape { batch, heads, queries, keys, dim },
@@ -182,7 +154,7 @@ impl Op for Attention {
         let (Some(saved), Some(out)) = (attention, tensors.pop()) else {
             panic!("a backward pass of attention without what its forward pass saved");
         };
-        // As the forward pass wrote it: one token after another.
+        // As the forward pass wrote it: token by token.
         let out = out.transpose(1, 2);
         let grad = RowTensor::new(&grad);
         let Gradients { q, k, v, rule } = self.with(&tensors, self.horizon(true), |inputs| {
@@ -192,9 +164,10 @@ impl Op for Attention {
         let (of_q, of_k) = (dims(&tensors[0]), dims(&tensors[1]));
         let mut gradients =
             vec![Some(by_token(q, of_q)), Some(by_token(k, of_k)), Some(by_token(v, of_k))];
-        if let Some(extra) = tensors.get(3) {
-            let [batch, heads, rows] = dims(extra);
-            gradients.push(Some(tensor(rule, [batch, rows, heads]).transpose(1, 2)));
+        if let Some(own) = tensors.get(3) {
+            let [batch, heads, rows] = dims(own);
+            let learned = !rule.is_empty();
+            gradients.push(learned.then(|| tensor(rule, [batch, rows, heads]).transpose(1, 2)));
         }
         gradients
     }
@@ -208,7 +181,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "without what its forward pass saved")]
     fn a_backward_pass_without_saved_state_is_refused() {
-        let op = Attention { kernel: Kernel::default(), kind: Kind::Dense };
+        let op = Attention { kernel: Kernel::default(), rule: Rule::Dense };
         let x = tensor(vec![1.0; 8], [1, 1, 2, 4]);
         let (_, kept) = op.forward(vec![x.clone(), x.clone(), x.clone()], true);
         assert_eq!(op.backward(kept.clone(), x.clone(), &[true; 3]).len(), 3);

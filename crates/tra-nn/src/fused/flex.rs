@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::flex::{Flex, FlexTensor, Layout};
 use burn::backend::{DType, TensorMetadata};
-use burn::tensor::{Bytes, Shape};
+use burn::tensor::{Bytes, Shape, Tensor};
 use tra_kernels::attention::Rows;
 
 /// The numbers of a tensor in the order of its shape; copied only if they lie otherwise.
@@ -18,6 +18,17 @@ pub(crate) fn numbers(tensor: &FlexTensor) -> Cow<'_, [f32]> {
                 None => panic!("a tensor of {:?} cannot be read as f32", tensor.dtype()),
             }
         }
+    }
+}
+
+/// The backend's own tensor.
+///
+/// # Panics
+/// Unless it is an untracked tensor of the CPU backend.
+pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    match tensor.try_into_primitive::<Flex>() {
+        Ok(primitive) => primitive,
+        Err(error) => panic!("no tensor of the CPU backend: {error:?}"),
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) trait Op: Debug + Send + Sync {
     /// The gradient of every input, in their order; of those that are not `wanted` there need be none.
     ///
     /// # Panics
-    /// When `kept` is not what the forward pass kept.
+    /// If `kept` is not what the forward pass kept.
     fn backward(
         &self,
         kept: SavedForBackward,

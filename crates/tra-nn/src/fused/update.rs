@@ -1,13 +1,13 @@
 //! What an optimizer does with the gradients. These have no gradient themselves.
 
-use burn::backend::flex::{Flex, FlexTensor};
+use burn::backend::flex::Flex;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 use tra_kernels::adamw::{Step, step};
 use tra_kernels::muon;
 use tra_kernels::simd::Isa;
 
-use super::flex::numbers;
+use super::flex::{numbers, primitive};
 use super::layers::owned;
 
 /// Moves a parameter and its moments by one step of AdamW, in their own memory where nobody else
@@ -71,11 +71,4 @@ pub fn sum_of_squares(gradient: &Tensor<1>) -> f64 {
     let piece = |x: &[f32]| x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>();
     let pieces: Vec<f64> = numbers(&gradient).par_chunks(16_384).map(piece).collect();
     pieces.iter().sum()
-}
-
-fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    match tensor.try_into_primitive::<Flex>() {
-        Ok(primitive) => primitive,
-        Err(error) => panic!("no tensor of the CPU backend: {error:?}"),
-    }
 }

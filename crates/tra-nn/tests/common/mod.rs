@@ -3,19 +3,18 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use tra_nn::attention::{AnyAttentionConfig, NAMES};
+use tra_nn::attention::{AnyAttentionConfig, mechanisms as all_mechanisms};
 use tra_nn::{Decoder, DecoderConfig};
 use tra_random::Stream;
 
 /// Every mechanism with its default settings, but for learned positions up to 2,000, and those of the rivals with QK-norm on.
 pub fn mechanisms() -> Vec<AnyAttentionConfig> {
-    let mut all: Vec<_> =
-        NAMES.iter().map(|(name, _)| AnyAttentionConfig::by_name(name).unwrap()).collect();
-    for (name, _) in NAMES.iter().filter(|(name, _)| !name.starts_with("tra")) {
+    let mut all: Vec<_> = all_mechanisms().map(|mechanism| mechanism.config()).collect();
+    for name in all_mechanisms().map(|m| m.name).filter(|name| !name.starts_with("tra")) {
         let json = format!(r#"{{"name": "{name}", "qk_norm": true}}"#);
         all.push(serde_json::from_str(&json).unwrap());
     }
-    all.push(serde_json::from_str(r#"{"name": "tra", "leak": 0.5}"#).unwrap());
+    all.push(serde_json::from_str(r#"{"name": "tra", "research": {"leak": 0.5}}"#).unwrap());
     for attention in &mut all {
         // Enough for every test.
         if let AnyAttentionConfig::Learned(learned) = attention {
@@ -54,16 +53,21 @@ impl ModuleMapper for Lively {
 
 /// The same model in double precision.
 pub fn in_f64(decoder: Decoder) -> Decoder {
-    struct Widen;
-    impl ModuleMapper for Widen {
+    in_type(decoder, DType::F64)
+}
+
+/// The same module with parameters of another type.
+pub fn in_type<M: Module>(module: M, dtype: DType) -> M {
+    struct Cast(DType);
+    impl ModuleMapper for Cast {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             param.map(|t| {
                 let grad = t.is_require_grad();
-                t.detach().cast(DType::F64).detach().set_require_grad(grad)
+                t.detach().cast(self.0).detach().set_require_grad(grad)
             })
         }
     }
-    decoder.map(&mut Widen)
+    module.map(&mut Cast(dtype))
 }
 
 pub fn normals<const D: usize>(stream: Stream, tag: u64, shape: [usize; D]) -> TensorData {
