@@ -2,30 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use tra_lab::config::Lengths;
-use tra_lab::eval::{EvalSpec, evaluate};
-use tra_lab::observer::{Event, Observer};
-use tra_lab::records::{EvalResult, Evaluation};
-use tra_lab::report::{self, Shown};
-use tra_lab::run_dir::RunDir;
-use tra_lab::sweep::{Cell, Done, SweepConfig, run_cell};
-use tra_nn::device::Device;
-use tra_report::tables;
+use tra_lab::demo::{self, Demo};
 
 use crate::interrupt::{STOPPED, on_interrupt};
 use crate::terminal::{self, Terminal};
-
-/// What is trained: the smallest setting in which TRA is always fully right and RoPE has every
-/// chance on the lengths it was trained on.
-const GRID: &str = include_str!("../demo.toml");
-
-/// Sequences of each split, and of each far length.
-const SEQUENCES: u64 = 128;
-/// Far lengths, as multiples of the training length, and sequences of each.
-const FAR: [(usize, u64); 3] = [(4, 32), (16, 8), (32, 4)];
 
 /// Train and compare TRA and RoPE in a minute or two
 ///
@@ -50,82 +32,19 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     let device = tra_nn::device::by_name("flex")?;
-    let mut grid: SweepConfig = toml::from_str(GRID)?;
-    grid.out = args.out;
-    grid.seeds = vec![args.seed];
-    let cells = grid.cells()?;
     let interrupted = on_interrupt(Some("the current step and saving"))?;
-    let (mut terminal, mut rows) = (Terminal::new(), Vec::new());
-    for (number, cell) in cells.iter().enumerate() {
-        let number = format!("{}/{}", number + 1, cells.len());
-        let (done, _lock) = run_cell(cell, &number, &device, &interrupted, &mut terminal)?;
-        let results = match done {
-            Done::Interrupted => None,
-            _ => test(cell, &device, &interrupted, &mut terminal)?,
-        };
-        let Some(results) = results else {
-            terminal.clear();
-            terminal::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
-            return Ok(ExitCode::from(STOPPED));
-        };
-        rows.push(cell.row(results));
-    }
+    let mut terminal = Terminal::new();
+    let found = demo::run(args.out.clone(), args.seed, &device, &interrupted, &mut terminal)?;
     terminal.clear();
-    let trained = cells[0].config.length.map_or(0, |length| length.to);
+    let Some(Demo { trained, table, page }) = found else {
+        let out = args.out.display();
+        terminal::say(&format!("stopped; continue with: tra demo --out {out}"));
+        return Ok(ExitCode::from(STOPPED));
+    };
     terminal::print(&format!(
-        "flip-flop, trained on {trained} tokens; share of sequences with every read correct:\n\n{}\n",
-        tables::grid(&rows)
+        "flip-flop, trained on {trained} tokens; share of sequences with every read correct:\n\n\
+         {table}\nopen {} to see the plots\n",
+        page.display()
     ))?;
-    let out = grid.out.join("report.html");
-    let paths: Vec<&PathBuf> = cells.iter().map(|cell| &cell.path).collect();
-    let shown = Shown { split: "iid".into(), ..Shown::default() };
-    report::write("Flip-flop: TRA and RoPE", &paths, Some(&shown), &out, terminal::warn)?;
-    terminal::print(&format!("open {} to see the plots\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Tests a trained run near and far; `None` if it was interrupted.
-fn test(
-    cell: &Cell,
-    device: &Device,
-    interrupted: &AtomicBool,
-    terminal: &mut Terminal,
-) -> Result<Option<Vec<EvalResult>>> {
-    let run = RunDir::open(&cell.path)?;
-    let task = cell.config.task.open()?;
-    let (step, decoder) = run.newest_model(device, terminal::warn)?;
-    let trained = cell.config.train_lengths().to;
-    let near = ["iid", "sparse", "dense"].map(|split| (split, trained, SEQUENCES));
-    let far = FAR.map(|(times, sequences)| ("iid", times * trained, sequences));
-    let mut results = Vec::new();
-    for (split, length, sequences) in near.into_iter().chain(far) {
-        let lengths = Lengths { from: length, to: length };
-        let spec = EvalSpec { split: split.into(), lengths, sequences, seed: cell.config.seed };
-        let what = format!("testing {split} at length {length}");
-        let result = evaluate(&decoder, &task, &spec, interrupted, |done| {
-            let what = what.clone();
-            terminal.event(Event::Progress { what, done, of: sequences, bytes: false });
-        })?;
-        let Some(result) = result else { return Ok(None) };
-        results.push(result);
-    }
-    run.add_evaluation(&Evaluation { step, results: results.clone() })?;
-    Ok(Some(results))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The demo itself takes minutes; that its settings are sound takes none.
-    #[test]
-    fn the_grid_is_sound() {
-        let grid: SweepConfig = toml::from_str(GRID).unwrap();
-        let cells = grid.cells().unwrap();
-        let names: Vec<_> = cells.iter().map(|c| c.config.model.decoder.attention.name()).collect();
-        assert_eq!(names, ["tra", "rope"]);
-        let task = cells[0].config.task.open().unwrap();
-        let trained = cells[0].config.train_lengths().to;
-        assert!(FAR.iter().all(|(times, _)| task.check_length(times * trained).is_ok()));
-    }
 }

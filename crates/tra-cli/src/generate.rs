@@ -3,15 +3,13 @@
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde_json::json;
-use tra_lab::language::LanguageModel;
+use tra_lab::generate::Continuation;
 use tra_lab::observer::Observer;
 use tra_nn::{Generate, Sampling};
-use tra_text::{TextStream, Tokenizer};
 
 use crate::model::ModelArgs;
 use crate::terminal::{self, Terminal};
@@ -74,16 +72,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The continuation of one prompt.
-struct Done {
-    prompt: String,
-    text: String,
-    prompt_tokens: usize,
-    tokens: usize,
-    prompt_seconds: f64,
-    seconds: f64,
-}
-
 pub fn run(args: Args) -> Result<ExitCode> {
     let sampling = Sampling::default()
         .with_temperature(args.temperature)
@@ -105,12 +93,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let streaming = prompts.len() == 1 && !args.json;
     let echo = |prompt: &str| if args.no_echo { String::new() } else { prompt.to_string() };
-    let done: Vec<Done> = if streaming {
+    let done: Vec<Continuation> = if streaming {
         let prompt = &prompts[0];
         let mut progress = Terminal::new();
         progress.status("reading the prompt");
         let mut begun = false;
-        let done = go_on(&model, prompt, options(0), &stops, &mut |text| {
+        let done = model.generate(prompt, options(0), &stops, &mut |text| {
             if !std::mem::replace(&mut begun, true) {
                 progress.clear();
                 terminal::print(&echo(prompt))?;
@@ -127,10 +115,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         let mut progress = Terminal::new();
         progress.status(&format!("{} prompts", prompts.len()));
-        let all: Result<Vec<Done>> = prompts
+        let all: Result<Vec<Continuation>> = prompts
             .par_iter()
             .enumerate()
-            .map(|(n, prompt)| go_on(&model, prompt, options(n), &stops, &mut |_| Ok(())))
+            .map(|(n, prompt)| {
+                model.generate(prompt, options(n), &stops, &mut |_| Ok::<(), anyhow::Error>(()))
+            })
             .collect();
         progress.clear();
         all?
@@ -156,9 +146,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pace(done: &[Done]) -> String {
-    let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>() as f64;
-    let longest = |of: fn(&Done) -> f64| done.iter().map(of).fold(1e-9, f64::max);
+fn pace(done: &[Continuation]) -> String {
+    let sum = |of: fn(&Continuation) -> usize| done.iter().map(of).sum::<usize>() as f64;
+    let longest = |of: fn(&Continuation) -> f64| done.iter().map(of).fold(1e-9, f64::max);
     let (read, made) = (sum(|d| d.prompt_tokens), sum(|d| d.tokens));
     format!(
         "{read:.0} tokens read at {:.0} tokens/s, {made:.0} generated at {:.1} tokens/s",
@@ -199,101 +189,9 @@ fn unescape(text: &str) -> String {
     text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace('\0', "\\")
 }
 
-/// Continues a prompt. Passes text to `say` as soon as no stop text can begin in it.
-fn go_on(
-    model: &LanguageModel,
-    prompt: &str,
-    options: Generate,
-    stops: &[String],
-    say: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<Done> {
-    let tokenizer: &Tokenizer = &model.tokenizer;
-    let mut tokens = tokenizer.encode(prompt)?;
-    if tokens.is_empty() {
-        // An empty prompt begins a new text.
-        match tokenizer.end_of_text() {
-            Some(token) => tokens.push(token),
-            None => bail!(
-                "the prompt is empty, and this tokenizer has no start token; give --prompt TEXT"
-            ),
-        }
-    }
-    let begin = Instant::now();
-    let continuation = model.decoder.generate(&tokens, options)?;
-    let prompt_seconds = begin.elapsed().as_secs_f64();
-    let begin = Instant::now();
-    let mut stream = TextStream::new(tokenizer);
-    let (mut text, mut said, mut count) = (String::new(), 0, 0);
-    let mut stopped = false;
-    for token in continuation {
-        count += 1;
-        text += &stream.push(token);
-        let sure = match stop_at(&text, said, stops) {
-            Stop::At(place) => {
-                text.truncate(place);
-                stopped = true;
-                place
-            }
-            Stop::MayBegin(place) => place,
-        };
-        if sure > said {
-            say(&text[said..sure])?;
-            said = sure;
-        }
-        if stopped {
-            break;
-        }
-    }
-    if !stopped {
-        text += &stream.finish();
-        if let Stop::At(place) = stop_at(&text, said, stops) {
-            text.truncate(place);
-        }
-        if text.len() > said {
-            say(&text[said..])?;
-        }
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    let prompt_tokens = tokens.len();
-    let prompt = prompt.to_string();
-    Ok(Done { prompt, text, prompt_tokens, tokens: count, prompt_seconds, seconds })
-}
-
-/// Where a stop text begins, or may begin once more text arrives.
-#[derive(Debug, PartialEq)]
-enum Stop {
-    At(usize),
-    MayBegin(usize),
-}
-
-fn stop_at(text: &str, from: usize, stops: &[String]) -> Stop {
-    let found = stops.iter().filter_map(|stop| text[from..].find(stop.as_str()));
-    if let Some(place) = found.min() {
-        return Stop::At(from + place);
-    }
-    let may_begin = text[from..]
-        .char_indices()
-        .map(|(at, _)| from + at)
-        .find(|at| stops.iter().any(|stop| stop.as_bytes().starts_with(&text.as_bytes()[*at..])));
-    Stop::MayBegin(may_begin.unwrap_or(text.len()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_waits_while_a_stop_may_be_beginning() {
-        let stops = ["END".to_string(), "\n\n".into()];
-        assert_eq!(stop_at("one E", 0, &stops), Stop::MayBegin(4));
-        assert_eq!(stop_at("one Ex", 0, &stops), Stop::MayBegin(6));
-        assert_eq!(stop_at("one END two\n\n", 0, &stops), Stop::At(4));
-        assert_eq!(stop_at("é\n", 2, &stops), Stop::MayBegin(2));
-        assert_eq!(stop_at("é\n\nx", 2, &stops), Stop::At(2));
-        assert_eq!(stop_at("EEN", 0, &stops), Stop::MayBegin(1));
-        assert_eq!(stop_at("", 0, &stops), Stop::MayBegin(0));
-        assert_eq!(stop_at("plain", 0, &[]), Stop::MayBegin(5));
-    }
 
     #[test]
     fn stops_are_typed_as_in_a_shell() {

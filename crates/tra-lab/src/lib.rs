@@ -2,14 +2,17 @@
 //!
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!
-//! - [`config`]: the settings of a run, [`curriculum`] among them; [`budget`]: the memory it takes; [`session`]:
-//!   its life; [`mod@train`]: the loop, readable top to bottom; [`run_dir`] and [`checkpoints`]: what it
-//!   leaves on disk;
-//! - [`eval`]: how well a model does at any length; [`language`] and [`perplexity`]: on text, at any
-//!   window;
-//! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
-//! - [`mod@bench`]: what `tra bench` measures;
-//! - [`verify`]: proves that a model recorded elsewhere is the same model here.
+//! Everything the `tra` program does can be called from here. Whoever calls passes an
+//! [`Observer`](observer::Observer), which is told of steps, evaluations and warnings.
+//!
+//! - [`config`] has the settings of a run, [`session`] its life, [`trainer`] its step and
+//!   [`mod@train`] the loop. [`run_dir`] and [`checkpoints`] are what it leaves on disk.
+//! - [`eval`] tests a model at any length. [`perplexity`] measures one on text, at any window, and
+//!   [`generate`] continues a text.
+//! - [`sweep`] makes a grid of runs, [`reproduce`] the experiments of the paper, and [`demo`] the
+//!   smallest of them. [`report`] writes the page of any runs.
+//! - [`mod@bench`] measures speed and memory. [`verify`] proves that a model recorded elsewhere is
+//!   the same model here. [`budget`] tells the memory that something needs.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -20,8 +23,10 @@ pub mod checkpoints;
 mod checks;
 pub mod config;
 pub mod curriculum;
+pub mod demo;
 mod error;
 pub mod eval;
+pub mod generate;
 pub mod language;
 mod lengths;
 pub mod loss;
