@@ -172,7 +172,7 @@ impl Settings {
     /// Rejects flags that do not go together, and names that do not exist.
     fn check(&self) -> Result<()> {
         if let Some(name) = &self.attention {
-            names::check_mechanism(name).context("--attention")?;
+            names::check_mechanism(name).with_context(|| format!("--attention {name}"))?;
         }
         match &self.task {
             Some(task) if task != "text" && self.is_text() => {

@@ -110,7 +110,10 @@ fn listed_settings_are_accepted_by_train() {
 fn an_unknown_mechanism_suggests_the_nearest() {
     for (arguments, part) in [
         (vec!["mechanisms", "RoPE"], "unknown mechanism \"RoPE\"; did you mean \"rope\"?"),
-        (vec!["train", "--out", "x", "--attention", "rop"], "--attention: unknown mechanism"),
+        (
+            vec!["train", "--out", "x", "--attention", "rop"],
+            "error: --attention rop: unknown mechanism",
+        ),
         (vec!["train", "--out", "x", "--attention", "rop"], "did you mean \"rope\"?"),
         (vec!["mechanisms", "xyzzy"], "\"xyzzy\"; `tra mechanisms` lists all of them"),
         (vec!["mechanisms", ""], "unknown mechanism \"\""),

@@ -330,7 +330,7 @@ fn models_and_texts_that_do_not_belong_together_are_named() {
     assert!(error.contains("run directory only"), "{error}");
     assert!(with(&["test.txt", "--protocol", "sliding", "--stride", "999"]).contains("999"));
     assert!(with(&["test.txt", "--windows", "0"]).contains("at least 1"));
-    assert!(with(&["test.txt", "--limit", "1"]).contains("2 are needed"));
+    assert!(with(&["test.txt", "--limit", "1"]).contains("at least 2 tokens are needed"));
     assert!(with(&["test.txt", "--checkpoint", "77"]).contains("it has 4"));
     let generate = |more: &[&str]| place.refused(&[&["generate", "run"], more].concat());
     assert!(generate(&["--prompt", "x", "--top-p", "2"]).contains("top-p"));
