@@ -2,12 +2,15 @@
 //!
 //! Transformers break on inputs longer than those they were trained on. Threshold Relative
 //! Attention (arXiv 2503.23174) removes keys with a non-positive score from the softmax and counts
-//! distance over the keys that stay, scaled by a learned forget gate. This crate has
+//! distance over the remaining keys, scaled by a learned forget gate. This crate has
 //!
 //! - [`ThresholdRelativeAttention`]: the layer alone, for a model of your own;
 //! - [`Decoder`]: the published decoder, with TRA or any rival in [`attention`];
 //! - a [cache](Cache) for every mechanism, and [generation](Decoder::generate) on top of it;
 //! - checkpoints that PyTorch reads and writes: [`Decoder::save`], [`Decoder::load`].
+//!
+//! As in Burn, a config has `with_…` methods and an `init`. Settings for experiments are apart, in
+//! [`Research`]. The directory `examples` has a model of one's own, training and generation.
 //!
 //! ```
 //! use burn::tensor::Device;
@@ -20,8 +23,8 @@
 //! # Ok::<(), tra_nn::Error>(())
 //! ```
 //!
-//! To train, make the model on a device [with autodiff](burn::tensor::Device::autodiff), run it
-//! with [`Pass::train`], and call `backward` on your loss as on any Burn tensor.
+//! To train, make the model on a device [with autodiff](burn::tensor::Device::autodiff), run it with
+//! [`Pass::train`], and call `backward` on your loss as on any Burn tensor.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 

@@ -1,10 +1,16 @@
-//! What a user of the library may get wrong is said in one line that names the shapes.
+//! What a user of the library types: settings are built, written and read, and wrong shapes are named.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::{Device, Tensor};
-use tra_nn::attention::{AttentionLayerConfig, TraConfig, threshold_relative_attention};
-use tra_nn::{DropoutPlacement, LayerPass, ops};
+use serde::{Serialize, de::DeserializeOwned};
+use tra_nn::attention::{
+    AnyAttentionConfig, AttentionLayerConfig, TraConfig, mechanisms, threshold_relative_attention,
+};
+use tra_nn::{
+    DecoderConfig, DropoutPlacement, Generate, LayerPass, Sampling, Size,
+    ThresholdRelativeAttentionConfig, ops,
+};
 
 fn says<R>(what: &str, parts: &[&str], call: impl FnOnce() -> R) {
     let outcome = catch_unwind(AssertUnwindSafe(|| drop(call())));
@@ -46,4 +52,41 @@ fn wrong_shapes_are_named() {
     let weight = Tensor::<2>::ones([12, 4], &device);
     let bias = Tensor::<1>::ones([3], &device);
     says("bias", &["[3]", "[12, 4]"], || ops::product(x, weight, Some(bias)));
+}
+
+fn comes_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(settings: &T) {
+    let text = serde_json::to_string(settings).unwrap();
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), settings, "{text}");
+}
+
+#[test]
+fn settings_come_back_from_their_text() {
+    let layer = ThresholdRelativeAttentionConfig::new(16, 2);
+    comes_back(&layer.clone().with_dropout(0.1).with_layer(3));
+    assert_eq!(serde_json::from_str(r#"{"width": 16, "heads": 2}"#).ok(), Some(layer));
+    comes_back(&DecoderConfig::sized(Size::Tiny, 6).with_tied(true).with_norm_eps(1e-5));
+    comes_back(&Generate::default().with_stop(vec![3]).with_sampling(Sampling::GREEDY));
+    comes_back(&Sampling::default().with_top_k(Some(5)).with_top_p(Some(0.9)));
+    assert!(serde_json::from_str::<Sampling>(r#"{"top_q": 1}"#).is_err());
+    for size in Size::all() {
+        comes_back(&size);
+        assert_eq!(size.name().parse(), Ok(size));
+    }
+}
+
+/// What a program needs to list the mechanisms with their settings.
+#[test]
+fn every_mechanism_has_a_name_a_line_and_default_settings() {
+    for mechanism in mechanisms() {
+        let config = mechanism.config();
+        assert_eq!(config.name(), mechanism.name);
+        assert_eq!(mechanism.name.parse::<AnyAttentionConfig>(), Ok(config.clone()));
+        assert!(!mechanism.about.is_empty());
+        comes_back(&config);
+        let settings = serde_json::to_value(&config).unwrap();
+        assert_eq!(settings["name"], mechanism.name);
+        assert!(settings.get("research").is_none(), "{settings}");
+    }
+    let error = "rop".parse::<AnyAttentionConfig>().unwrap_err().to_string();
+    assert!(error.contains("rop") && error.contains("rope, alibi"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! From the parameters of a module to reference names and back.
+//! Maps the parameters of a module to reference names and back.
 //!
-//! Module fields carry the reference names already. What differs: a linear weight is `[in, out]`
-//! here and `[out, in]` in PyTorch, and a mechanism's own parameters stand directly under `attn`.
+//! Module fields have the reference names already. Two things differ: a linear weight is `[in, out]`
+//! here and `[out, in]` in PyTorch, and a mechanism's own parameters are directly under `attn`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use burn::tensor::{Gradients, Tensor, TensorData};
 
 use super::file::{HostTensor, Values};
 
-/// Where in a module a walk stands.
+/// The position of a walk in a module.
 #[derive(Default)]
 struct Place(Vec<(String, String)>);
 
@@ -104,7 +104,7 @@ impl ModuleVisitor for Walk<'_, HostTensor> {
     }
 }
 
-/// Shapes of the parameters of a module, or of a mechanism alone, under the names they have in a
+/// Returns the shapes of the parameters of a module, or of a mechanism alone, under the names they have in a
 /// checkpoint and in PyTorch's layout: a linear weight is `[out, in]`.
 pub fn shapes(module: &impl Module) -> BTreeMap<String, Vec<usize>> {
     Walk::over(module, None)
@@ -114,16 +114,16 @@ pub(super) fn values(module: &impl Module) -> BTreeMap<String, HostTensor> {
     Walk::over(module, None)
 }
 
-/// Gradients of the parameters of a module under the same names and in the same layout. A parameter
+/// Returns the gradients of the parameters of a module under the same names and in the same layout. A parameter
 /// that the loss does not depend on has none.
 pub fn gradients(module: &impl Module, gradients: &Gradients) -> BTreeMap<String, HostTensor> {
     Walk::over(module, Some(gradients))
 }
 
-/// The module with its parameters taken out of `tensors`.
+/// Returns the module with its parameters taken out of `tensors`.
 ///
 /// # Panics
-/// If one of them is not there as floats, in the shape that [`shapes`] gives: check before.
+/// If one of them is not there as floats, in the shape that [`shapes`] returns: check before.
 pub fn replace<M: Module>(module: M, tensors: &mut BTreeMap<String, HostTensor>) -> M {
     module.map(&mut Replace { place: Place::default(), tensors })
 }

@@ -12,7 +12,7 @@ use tra_kernels::dropout::Dropout;
 use tra_kernels::simd::Isa;
 
 use super::flex::{RowTensor, by_token, dims, numbers, primitive, tensor};
-use super::graph::{FusedOps, Op, SavedForBackward};
+use super::graph::{FusedOps, Op, OpGrads, SavedForBackward};
 
 /// How to run the kernel.
 #[derive(Clone, Debug, Default)]
@@ -144,12 +144,7 @@ impl Op for Attention {
         (out, SavedForBackward { tensors, attention: Some(Arc::new(saved)) })
     }
 
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         let SavedForBackward { mut tensors, attention } = kept;
         let (Some(saved), Some(out)) = (attention, tensors.pop()) else {
             panic!("a backward pass of attention without what its forward pass saved");

@@ -1,4 +1,4 @@
-//! Between the backend's tensors and slices.
+//! Conversions between the backend's tensors and slices.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use burn::backend::{DType, TensorMetadata};
 use burn::tensor::{Bytes, Shape, Tensor};
 use tra_kernels::attention::Rows;
 
-/// The numbers of a tensor in the order of its shape; copied only if they lie otherwise.
+/// Returns the numbers of a tensor in the order of its shape; copied only if they are in another.
 pub(crate) fn numbers(tensor: &FlexTensor) -> Cow<'_, [f32]> {
     match tensor.as_slice::<f32>() {
         Some(slice) => Cow::Borrowed(slice),
@@ -21,34 +21,34 @@ pub(crate) fn numbers(tensor: &FlexTensor) -> Cow<'_, [f32]> {
     }
 }
 
-/// The backend's own tensor.
+/// Returns the backend's own tensor.
 ///
 /// # Panics
 /// Unless it is an untracked tensor of the CPU backend.
 pub(crate) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
     match tensor.try_into_primitive::<Flex>() {
         Ok(primitive) => primitive,
-        Err(error) => panic!("no tensor of the CPU backend: {error:?}"),
+        Err(error) => panic!("not a tensor of the CPU backend: {error:?}"),
     }
 }
 
-/// A tensor of these numbers.
+/// Makes a tensor of these numbers.
 pub(crate) fn tensor(numbers: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(numbers), Layout::contiguous(shape.into()), DType::F32)
 }
 
-/// A buffer `[batch, rows, heads, width]` as a tensor `[batch, heads, rows, width]`.
+/// Returns a buffer `[batch, rows, heads, width]` as a tensor `[batch, heads, rows, width]`.
 pub(crate) fn by_token(numbers: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
     let [batch, heads, rows, width] = shape;
     tensor(numbers, [batch, rows, heads, width]).transpose(1, 2)
 }
 
-/// The sizes of a tensor of `D` dimensions.
+/// Returns the sizes of a tensor of `D` dimensions.
 pub(crate) fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
     tensor.shape().dims()
 }
 
-/// A tensor `[batch, heads, rows, width]` whose rows lie in one piece each.
+/// A tensor `[batch, heads, rows, width]` with contiguous rows.
 pub(crate) struct RowTensor {
     tensor: FlexTensor,
 }

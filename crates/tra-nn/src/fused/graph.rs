@@ -1,4 +1,4 @@
-//! How an operation becomes a node of the autodiff graph.
+//! Makes an operation a node of the autodiff graph.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,20 +15,18 @@ use tra_kernels::attention::Saved;
 
 /// An operation on tensors of the CPU backend.
 pub(crate) trait Op: Debug + Send + Sync {
-    /// The output, and what the backward pass needs. `tracked` says whether there may be one.
+    /// Returns the output, and what the backward pass needs; `tracked` says whether there may be one.
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> (FlexTensor, SavedForBackward);
 
-    /// The gradient of every input, in their order; of those that are not `wanted` there need be none.
+    /// Returns the gradients of the inputs in their order; only those that are `wanted` are needed.
     ///
     /// # Panics
     /// If `kept` is not what the forward pass kept.
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>>;
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, wanted: &[bool]) -> OpGrads;
 }
+
+/// The gradient of every input, if it is wanted.
+pub(crate) type OpGrads = Vec<Option<FlexTensor>>;
 
 /// What an operation keeps for its backward pass.
 #[derive(Clone, Debug, Default)]
@@ -123,8 +121,8 @@ impl<const N: usize> Backward<Flex, N> for Step {
         let (op, kept) = ops.state;
         let wanted = ops.parents.each_ref().map(Option::is_some);
         let gradients = op.backward(kept, grad, &wanted);
-        // A gradient that is left out would train a model on, without a word.
-        assert_eq!(gradients.len(), N, "{op:?} must give a gradient for each of its inputs");
+        // A missing gradient would go unnoticed in training.
+        assert_eq!(gradients.len(), N, "{op:?} must return a gradient for each of its inputs");
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<Flex>(parent.id, gradient);

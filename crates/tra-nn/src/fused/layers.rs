@@ -1,4 +1,4 @@
-//! The other parts of a layer.
+//! The other operations of a layer.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use tra_kernels::{
 };
 
 use super::flex::{numbers, tensor};
-use super::graph::{FusedOps, Op, SavedForBackward};
+use super::graph::{FusedOps, Op, OpGrads, SavedForBackward};
 
 fn last(tensor: &FlexTensor) -> usize {
     tensor.shape().last().copied().unwrap_or(1)
 }
 
-/// RMS norm over the last dimension.
+/// Applies the RMS norm over the last dimension.
 pub(crate) fn normalise<const D: usize>(
     x: Tensor<D>,
     weight: Option<Tensor<1>>,
@@ -52,12 +52,7 @@ impl Op for Norm {
         (out, SavedForBackward::tensors(kept))
     }
 
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         let (inverse, x, weight) = (&kept.tensors[0], &kept.tensors[1], kept.tensors.get(2));
         let width = last(x);
         let weights = weight.map(numbers);
@@ -75,7 +70,7 @@ impl Op for Norm {
     }
 }
 
-/// `x W + b` over the last dimension; `weight` is `[input, output]`.
+/// Computes `x W + b` over the last dimension; `weight` is `[input, output]`.
 pub(crate) fn linear<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -113,12 +108,7 @@ impl Op for Linear {
         (tensor(out, shape), kept)
     }
 
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, wanted: &[bool]) -> OpGrads {
         let (x, weight) = (&kept.tensors[0], &kept.tensors[1]);
         let sizes = Self::sizes(x, weight);
         let dy = numbers(&grad);
@@ -135,7 +125,7 @@ impl Op for Linear {
     }
 }
 
-/// `a * silu(g)` where the last dimension holds `a` and then `g`, with dropout.
+/// Computes `a * silu(g)`, where the last dimension holds `a` and then `g`, with dropout.
 pub(crate) fn swiglu<const D: usize>(both: Tensor<D>, dropout: Option<Dropout>) -> Tensor<D> {
     let op = Arc::new(Swiglu { dropout });
     Tensor::from_dispatch(Dispatch::fused_1(op, both.into_dispatch()))
@@ -158,12 +148,7 @@ impl Op for Swiglu {
         (tensor(out, shape), SavedForBackward::tensors(vec![both]))
     }
 
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         let both = &kept.tensors[0];
         let (isa, half, dy) = (Isa::best(), last(both) / 2, numbers(&grad));
         let dboth = swiglu_kernel::backward(isa, &numbers(both), half, self.dropout, &dy);
@@ -171,7 +156,7 @@ impl Op for Swiglu {
     }
 }
 
-/// Dropout of the elements of `x`, by their row (all dimensions but the last) and column.
+/// Drops elements of `x`, by their row (all dimensions but the last) and column.
 pub(crate) fn drop<const D: usize>(x: Tensor<D>, dropout: Dropout) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::fused_1(Arc::new(Drop { dropout }), x.into_dispatch()))
 }
@@ -193,8 +178,8 @@ impl Drop {
     }
 }
 
-/// A tensor whose memory holds its numbers in order and nothing else, and is used by nobody else:
-/// `x` itself, if it is so, else a copy.
+/// Returns a tensor that alone uses its memory, which holds its numbers in order and nothing else:
+/// `x` itself, if it is like that, otherwise a copy.
 pub(super) fn owned(x: FlexTensor) -> FlexTensor {
     let whole = Some((0, x.bytes().len() / std::mem::size_of::<f32>()));
     if x.layout().contiguous_offsets() == whole && x.is_unique() {
@@ -203,7 +188,7 @@ pub(super) fn owned(x: FlexTensor) -> FlexTensor {
     tensor(numbers(&x).into_owned(), x.shape())
 }
 
-/// Changes the numbers of a tensor, in its own memory if nobody else uses it.
+/// Changes the numbers of a tensor, in place if nobody else uses its memory.
 pub(super) fn in_place(x: FlexTensor, change: impl FnOnce(&mut [f32])) -> FlexTensor {
     let mut x = owned(x);
     change(x.storage_mut::<f32>());
@@ -211,26 +196,17 @@ pub(super) fn in_place(x: FlexTensor, change: impl FnOnce(&mut [f32])) -> FlexTe
 }
 
 impl Op for Drop {
-    fn forward(
-        &self,
-        mut inputs: Vec<FlexTensor>,
-        _tracked: bool,
-    ) -> (FlexTensor, SavedForBackward) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _: bool) -> (FlexTensor, SavedForBackward) {
         (self.apply(inputs.remove(0)), SavedForBackward::default())
     }
 
-    fn backward(
-        &self,
-        _kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, _: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         vec![Some(self.apply(grad))]
     }
 }
 
-/// Turns `x`, `[batch, length, heads, head_dim]`, by the angles of its positions, of which there
-/// are `[length, head_dim / 2]` cosines and sines.
+/// Turns `x`, `[batch, length, heads, head_dim]`, by the angles of its positions, given as
+/// `[length, head_dim / 2]` cosines and sines.
 pub(crate) fn rotate(x: Tensor<4>, angles: Arc<[Vec<f32>; 2]>) -> Tensor<4> {
     Tensor::from_dispatch(Dispatch::fused_1(Arc::new(Rotate { angles }), x.into_dispatch()))
 }
@@ -249,25 +225,16 @@ impl Rotate {
 }
 
 impl Op for Rotate {
-    fn forward(
-        &self,
-        mut inputs: Vec<FlexTensor>,
-        _tracked: bool,
-    ) -> (FlexTensor, SavedForBackward) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _: bool) -> (FlexTensor, SavedForBackward) {
         (self.apply(inputs.remove(0), false), SavedForBackward::default())
     }
 
-    fn backward(
-        &self,
-        _kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, _: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         vec![Some(self.apply(grad, true))]
     }
 }
 
-/// Entmax with alpha 1.5 over the last dimension; see [`entmax_kernel`] for what takes no part.
+/// Applies entmax with alpha 1.5 over the last dimension; see [`entmax_kernel`] for masked logits.
 pub(crate) fn entmax<const D: usize>(logits: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::fused_1(Arc::new(Entmax), logits.into_dispatch()))
 }
@@ -276,23 +243,14 @@ pub(crate) fn entmax<const D: usize>(logits: Tensor<D>) -> Tensor<D> {
 struct Entmax;
 
 impl Op for Entmax {
-    fn forward(
-        &self,
-        mut inputs: Vec<FlexTensor>,
-        _tracked: bool,
-    ) -> (FlexTensor, SavedForBackward) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _: bool) -> (FlexTensor, SavedForBackward) {
         let logits = inputs.remove(0);
         let width = last(&logits);
         let weights = in_place(logits, |z| entmax_kernel::forward(z, width));
         (weights.clone(), SavedForBackward::tensors(vec![weights]))
     }
 
-    fn backward(
-        &self,
-        kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, kept: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         let weights = &kept.tensors[0];
         let width = last(weights);
         let p = numbers(weights);

@@ -10,19 +10,19 @@ use tra_kernels::loss::forward_in_place;
 use tra_kernels::simd::Isa;
 
 use super::flex::{numbers, tensor};
-use super::graph::{FusedOps, Op, SavedForBackward};
+use super::graph::{FusedOps, Op, OpGrads, SavedForBackward};
 use super::layers::in_place;
 
 pub use tra_kernels::loss::NOT_SCORED;
 
-/// The sum of the cross-entropy of the scored rows of `logits`, `[rows, vocab]`, given a target or
+/// Returns the sum of the cross-entropy of the scored rows of `logits`, `[rows, vocab]`, given a target or
 /// [`NOT_SCORED`] for each.
 ///
-/// The gradient takes the memory of the logits, if nobody else holds them: over a large vocabulary
-/// they are the largest tensor there is, and there is only one of them.
+/// The gradient reuses the memory of the logits, if nobody else holds them: over a large vocabulary
+/// they are the largest tensor, and this way there is only one of them.
 ///
 /// # Panics
-/// Unless `logits` are [usable](super::usable), there is a target a row, and all are within the
+/// Unless `logits` are [usable](super::usable), there is one target per row, and all are within the
 /// vocabulary.
 pub fn cross_entropy(logits: Tensor<2>, targets: Vec<u32>) -> Tensor<1> {
     let [rows, vocab] = logits.dims();
@@ -38,11 +38,7 @@ struct CrossEntropy {
 }
 
 impl Op for CrossEntropy {
-    fn forward(
-        &self,
-        mut inputs: Vec<FlexTensor>,
-        _tracked: bool,
-    ) -> (FlexTensor, SavedForBackward) {
+    fn forward(&self, mut inputs: Vec<FlexTensor>, _: bool) -> (FlexTensor, SavedForBackward) {
         let logits = inputs.remove(0);
         let vocab = logits.shape()[1];
         let mut loss = 0.0;
@@ -52,12 +48,7 @@ impl Op for CrossEntropy {
         (tensor(vec![loss as f32], [1]), SavedForBackward::tensors(vec![gradient]))
     }
 
-    fn backward(
-        &self,
-        mut kept: SavedForBackward,
-        grad: FlexTensor,
-        _wanted: &[bool],
-    ) -> Vec<Option<FlexTensor>> {
+    fn backward(&self, mut kept: SavedForBackward, grad: FlexTensor, _: &[bool]) -> OpGrads {
         let grad = numbers(&grad);
         assert_eq!(grad.len(), 1, "a loss is one number, and so is its gradient");
         let factor = grad[0];

@@ -1,4 +1,4 @@
-//! What an optimizer does with the gradients. These have no gradient themselves.
+//! The updates of an optimizer. They have no gradient themselves.
 
 use burn::backend::flex::Flex;
 use burn::tensor::Tensor;
@@ -10,9 +10,9 @@ use tra_kernels::simd::Isa;
 use super::flex::{numbers, primitive};
 use super::layers::owned;
 
-/// Moves a parameter and its moments by one step of AdamW, in their own memory where nobody else
-/// uses it. The moments and the gradient have as many elements as the parameter, whatever their
-/// shape, and none of them is tracked.
+/// Moves a parameter and its moments by one step of AdamW, in place where nobody else uses their
+/// memory. The moments and the gradient have as many elements as the parameter, in any shape, and
+/// none of them is tracked.
 ///
 /// # Panics
 /// Unless all are [usable](super::usable).
@@ -61,8 +61,8 @@ pub fn muon(
     Tensor::from_primitive::<Flex>(value)
 }
 
-/// The sum of the squares of a gradient, in f64, in an order that does not depend on the number of
-/// threads.
+/// Returns the sum of the squares of a gradient, in f64, in an order that does not depend on the
+/// number of threads.
 ///
 /// # Panics
 /// Unless it is [usable](super::usable).
