@@ -121,7 +121,10 @@ fn get(args: GetArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
     let mut download =
         Download { bar: terminal::Bytes::new("downloading"), name: String::new(), bytes: 0 };
-    let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
+    let mirror = std::env::var("HF_ENDPOINT").ok().filter(|address| !address.is_empty());
+    let endpoint = mirror.as_deref().unwrap_or(tra_fetch::HUB);
+    let request = Request { endpoint, ..Request::new(&args.name, &out) };
+    let files = tra_fetch::get(&request, &mut download);
     download.bar.finish();
     for file in files? {
         terminal::print(&format!("{}\n", file.display()))?;
