@@ -135,7 +135,10 @@ impl tra_fetch::Observer for Download {
 fn get(args: GetArgs) -> Result<ExitCode> {
     let out = args.out.unwrap_or_else(|| Path::new("data").join(&args.name));
     let mut download = Download { terminal: Terminal::new(), name: String::new(), bytes: 0 };
-    let files = tra_fetch::get(&Request::new(&args.name, &out), &mut download);
+    let mirror = std::env::var("HF_ENDPOINT").ok().filter(|address| !address.is_empty());
+    let endpoint = mirror.as_deref().unwrap_or(tra_fetch::HUB);
+    let request = Request { endpoint, ..Request::new(&args.name, &out) };
+    let files = tra_fetch::get(&request, &mut download);
     download.terminal.clear();
     for file in files? {
         terminal::print(&format!("{}\n", file.display()))?;

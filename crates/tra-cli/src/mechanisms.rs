@@ -133,18 +133,23 @@ fn list(all: &[Mechanism]) -> String {
     text + "`--set model.attention.SETTING=VALUE`. `tra mechanisms NAME` explains them.\n"
 }
 
+/// Groups of settings that are not written while all of them have their defaults.
+const UNWRITTEN: [(&str, &str, f64); 1] = [("research", "leak", 0.0)];
+
 /// Returns the settings of a mechanism with their values, as `--set model.attention.…` names them.
 fn settings(config: &AnyAttentionConfig) -> Result<Map<String, Value>> {
     let mut all = Map::new();
-    let Value::Object(written) = serde_json::to_value(config)? else { return Ok(all) };
-    for (name, value) in written.into_iter().filter(|(name, _)| name != "name") {
-        match value {
-            Value::Object(group) => {
-                all.extend(group.into_iter().map(|(of, value)| (format!("{name}.{of}"), value)));
-            }
-            value => drop(all.insert(name, value)),
+    let written = serde_json::to_value(config)?;
+    for (group, name, value) in UNWRITTEN {
+        let mut with = written.clone();
+        with[group] = json!({ name: value });
+        // A mechanism without this group rejects it.
+        if serde_json::from_value::<AnyAttentionConfig>(with).is_ok_and(|same| same == *config) {
+            all.insert(format!("{group}.{name}"), json!(value));
         }
     }
+    let Value::Object(written) = written else { return Ok(all) };
+    all.extend(written.into_iter().filter(|(name, _)| name != "name"));
     Ok(all)
 }
 

@@ -51,7 +51,8 @@ fn every_kept_run_is_one_of_its_experiment() {
         for (number, run) in all.filter(|(_, run)| here(run)) {
             checked.insert((folder, number));
             let (task, model) = (run["task"].as_str().unwrap(), run["model"].as_str().unwrap());
-            let settings: RunConfig = serde_json::from_value(run["settings"].clone()).unwrap();
+            let settings = toml::Table::try_from(&run["settings"]).unwrap();
+            let settings = RunConfig::recorded(settings, &path).unwrap();
             let what = format!("{name}: {task} {model}, seed {}", settings.seed);
             let same = |t: &&tra_lab::reproduce::Trial| {
                 t.task == task && t.model == model && t.cell.config.seed == settings.seed

@@ -1,18 +1,18 @@
-//! A checksum that notices damage. It is no protection against somebody who means to deceive.
+//! A checksum that detects damage. It does not protect against somebody who forges a file.
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Takes bytes in any number of pieces and returns 64 bits of them (XXH3).
+/// Computes a 64-bit checksum (XXH3) of bytes that arrive in any number of pieces.
 #[derive(Clone, Default)]
 pub struct Checksum(Xxh3Default);
 
 impl Checksum {
-    /// Takes bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Takes bytes with their number in front, so that `ab` `c` differs from `a` `bc`.
+    /// Adds bytes with their number in front, so that `ab` `c` differs from `a` `bc`.
     pub fn field(&mut self, bytes: &[u8]) {
         self.update(&(bytes.len() as u64).to_le_bytes());
         self.update(bytes);

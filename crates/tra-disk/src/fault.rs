@@ -1,8 +1,8 @@
 //! Makes a chosen file operation fail, for tests.
 //!
-//! A test counts the operations of something, then repeats it once for every operation and every
-//! fault. Only files under one folder are concerned, so tests can run side by side. Programs inject
-//! nothing; they pay one atomic load per operation.
+//! A test counts the operations of some action, then repeats the action once per operation and
+//! fault. Faults concern only files under one folder, so tests can run side by side. Programs inject
+//! no faults; they pay one atomic load per operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ pub enum Fault {
     ShortWrite,
     /// The disk is full.
     NoSpace,
-    /// The operating system says no.
+    /// The operating system denies permission.
     NoPermission,
-    /// The process is gone: this operation is half done if it is a write and not done otherwise, and
-    /// no later operation reaches the disk.
+    /// The process is killed. A write is half done, another operation is not done, and no later
+    /// operation reaches the disk.
     Crash,
 }
 
@@ -31,12 +31,12 @@ impl Fault {
         match self {
             Self::ShortWrite | Self::NoSpace => io::ErrorKind::StorageFull.into(),
             Self::NoPermission => io::ErrorKind::PermissionDenied.into(),
-            Self::Crash => io::Error::other("the process is gone (a fault of a test)"),
+            Self::Crash => io::Error::other("the process is gone (a test injected this fault)"),
         }
     }
 }
 
-/// A fault that waits for its operation; dropped, it is over.
+/// A fault that waits for its operation. Dropping it ends it.
 #[derive(Debug)]
 pub struct Injection(Arc<Plan>);
 
@@ -48,11 +48,11 @@ struct Plan {
     seen: AtomicU64,
 }
 
-/// Plans in force; a number beside the list, so that programs need not take the lock.
+/// The plans in force. Their number is kept apart, so that programs need not take the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static PLANS: Mutex<Vec<Arc<Plan>>> = Mutex::new(Vec::new());
 
-/// Lets operation number `at`, from 0, on files under `folder` fail. `u64::MAX` only counts.
+/// Makes operation number `at`, from 0, on files under `folder` fail. `u64::MAX` only counts.
 pub fn inject(folder: &Path, at: u64, fault: Fault) -> Injection {
     let plan = Arc::new(Plan { folder: folder.into(), at, fault, seen: AtomicU64::new(0) });
     plans().push(plan.clone());
@@ -61,7 +61,7 @@ pub fn inject(folder: &Path, at: u64, fault: Fault) -> Injection {
 }
 
 impl Injection {
-    /// Returns how many operations there were so far.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.0.seen.load(Ordering::SeqCst)
     }
@@ -78,38 +78,21 @@ fn plans() -> MutexGuard<'static, Vec<Arc<Plan>>> {
     PLANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is to become of a write.
-pub(crate) enum Verdict {
-    Proceed,
-    Fail(io::Error),
-    /// So many bytes are written before it fails.
-    Short(usize, io::Error),
-}
-
-/// Asked before every operation but a write.
+/// Returns the injected error, if there is one. Called before every operation that is not a write.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    match write(path, 0) {
-        Verdict::Proceed => Ok(()),
-        Verdict::Fail(error) | Verdict::Short(_, error) => Err(error),
-    }
+    planned(path).map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Asked before every write of so many bytes.
-pub(crate) fn write(path: &Path, bytes: usize) -> Verdict {
+/// Returns how the next operation on a file is to fail, if it is: whether a write is half done, and
+/// the error.
+pub(crate) fn planned(path: &Path) -> Option<(bool, io::Error)> {
     if COUNT.load(Ordering::Relaxed) == 0 {
-        return Verdict::Proceed;
+        return None;
     }
-    let plan = plans().iter().find(|plan| path.starts_with(&plan.folder)).cloned();
-    let Some(plan) = plan else { return Verdict::Proceed };
+    let plan = plans().iter().find(|plan| path.starts_with(&plan.folder)).cloned()?;
     let number = plan.seen.fetch_add(1, Ordering::SeqCst);
-    let (fault, error) = (plan.fault, plan.fault.error());
-    match number.cmp(&plan.at) {
-        std::cmp::Ordering::Less => Verdict::Proceed,
-        std::cmp::Ordering::Equal => match fault {
-            Fault::ShortWrite | Fault::Crash => Verdict::Short(bytes / 2, error),
-            Fault::NoSpace | Fault::NoPermission => Verdict::Fail(error),
-        },
-        std::cmp::Ordering::Greater if fault == Fault::Crash => Verdict::Fail(error),
-        std::cmp::Ordering::Greater => Verdict::Proceed,
-    }
+    let (fault, at) = (plan.fault, plan.at);
+    let is_half_done = number == at && matches!(fault, Fault::ShortWrite | Fault::Crash);
+    let fails = number == at || number > at && fault == Fault::Crash;
+    fails.then(|| (is_half_done, fault.error()))
 }

@@ -1,8 +1,7 @@
-//! How the workspace writes files: whole or not at all.
+//! Writes files whole or not at all.
 //!
-//! Every file of a run, of a cache and of a download is written through this crate. It has two
-//! reasons to exist: a crash at any moment leaves the old file or the new one, and a test can make
-//! any single operation fail ([`fault`]).
+//! Every file of a run, a cache and a download is written through this crate. A crash at any moment
+//! leaves the old file or the new one, and a test can make any single operation fail ([`fault`]).
 //!
 //! ```
 //! let folder = tempfile::tempdir()?;
@@ -26,23 +25,21 @@ use std::path::{Path, PathBuf};
 pub use checksum::Checksum;
 pub use lock::Lock;
 
-use fault::Verdict;
-
-/// How the name of an unfinished file ends; it begins with a dot and the name of the finished one.
+/// End of the name of an unfinished file. It begins with a dot and the name of the finished file.
 const PARTIAL: &str = ".partial";
 
-/// Replaces a file: writes beside it under a name of its own, syncs, renames, syncs the folder.
+/// Replaces a file: writes another file beside it, syncs it, renames it, and syncs the folder.
 ///
-/// Two processes may replace the same file at the same time; the later rename wins, and neither
-/// sees half of the other's.
+/// Two processes may replace the same file at the same time. The later rename wins, and no reader
+/// sees half a file.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes)?;
     file.commit()
 }
 
-/// A file that appears under its name only when it is committed. Dropped before that, it leaves
-/// nothing behind.
+/// A file that appears under its name only when it is committed. If it is dropped before, nothing is
+/// left of it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: File,
@@ -52,7 +49,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a file that is to stand at `path`.
+    /// Starts a file that will appear at `path`.
     pub fn create(path: &Path) -> io::Result<Self> {
         let beside = beside(path)?;
         fault::check(&beside)?;
@@ -60,7 +57,7 @@ impl AtomicFile {
         Ok(Self { file, path: path.into(), beside, committed: false })
     }
 
-    /// Puts the file in its place.
+    /// Syncs the file and moves it to its place.
     pub fn commit(mut self) -> io::Result<()> {
         fault::check(&self.beside)?;
         self.file.sync_all()?;
@@ -72,14 +69,8 @@ impl AtomicFile {
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match fault::write(&self.beside, bytes.len()) {
-            Verdict::Proceed => self.file.write(bytes),
-            Verdict::Fail(error) => Err(error),
-            Verdict::Short(count, error) => {
-                self.file.write_all(&bytes[..count])?;
-                Err(error)
-            }
-        }
+        write_all(&mut self.file, &self.beside, bytes)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -96,16 +87,16 @@ impl Seek for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Best effort: a leftover costs space only, and `remove_partial` finds it.
+            // A failure only costs disk space, and `remove_partial` finds the file.
             let _ = remove_file(&self.beside);
         }
     }
 }
 
-/// A name beside `path` that no other process or thread uses.
+/// Returns a name beside `path` that no other process or thread uses.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
-    // Two hosts may share a folder, so a process number is not enough; these keys are random.
+    // Two hosts may share a folder, so a process id is not enough. These keys are random.
     let unique = RandomState::new().build_hasher().finish();
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(name);
@@ -113,8 +104,8 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(hidden))
 }
 
-/// Removes what killed processes left of an unfinished `path`. Call it only while nobody else can be
-/// writing that file.
+/// Removes what killed processes left of an unfinished `path`. Only for callers that know that nobody
+/// else is writing that file.
 pub fn remove_partial(path: &Path) {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
     let start = format!(".{name}.");
@@ -129,21 +120,22 @@ pub fn remove_partial(path: &Path) {
     }
 }
 
-/// Appends to a file, which is made if it is not there. Not synced: see [`sync_file`].
+/// Appends to a file and creates it if necessary. Does not sync: see [`sync_file`].
 pub fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fault::check(path)?;
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    match fault::write(path, bytes.len()) {
-        Verdict::Proceed => file.write_all(bytes),
-        Verdict::Fail(error) => Err(error),
-        Verdict::Short(count, error) => {
-            file.write_all(&bytes[..count])?;
-            Err(error)
-        }
-    }
+    write_all(&mut file, path, bytes)
 }
 
-/// Hands what was appended to a file to the disk. A file that is not there has nothing to hand over.
+fn write_all(file: &mut File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let Some((is_half_done, error)) = fault::planned(path) else { return file.write_all(bytes) };
+    if is_half_done {
+        file.write_all(&bytes[..bytes.len() / 2])?;
+    }
+    Err(error)
+}
+
+/// Syncs a file to the disk. A file that does not exist is no error.
 pub fn sync_file(path: &Path) -> io::Result<()> {
     fault::check(path)?;
     match File::open(path) {
@@ -153,14 +145,14 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Hands the names in a folder to the disk; a rename is not safe before that.
+/// Syncs the names in a folder to the disk. A rename is not durable before that.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     fault::check(folder)?;
-    // A folder cannot be opened as a file everywhere; where it cannot, there is no need to.
+    // Only on Unix can a folder be opened as a file, and only there it is needed.
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Makes a folder and those above it.
+/// Creates a folder and those above it.
 pub fn create_dir_all(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -169,7 +161,7 @@ pub fn create_dir_all(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// Gives a file or folder another name.
+/// Renames a file or folder.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fault::check(to)?;
     fs::rename(from, to)
@@ -181,13 +173,13 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Removes a folder that is empty; one that is not stays, with an error.
+/// Removes an empty folder. Fails if it is not empty.
 pub fn remove_empty_dir(folder: &Path) -> io::Result<()> {
     fault::check(folder)?;
     fs::remove_dir(folder)
 }
 
-/// Removes a folder with all that is in it. One that is not there is removed already.
+/// Removes a folder with everything in it. A folder that does not exist is no error.
 pub fn remove_dir_all(folder: &Path) -> io::Result<()> {
     if !folder.exists() {
         return Ok(());

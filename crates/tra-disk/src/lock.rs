@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fault;
 
-/// Held while a process works on something. The operating system releases it when the process ends,
+/// A lock that one process holds at a time. The operating system releases it when the process ends,
 /// however it ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -15,7 +15,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes a lock, or returns `None` if somebody else holds it.
+    /// Takes a lock, or returns `None` if another holder has it.
     pub fn try_acquire(path: &Path) -> io::Result<Option<Self>> {
         loop {
             let lock = Self::open(path)?;
@@ -28,7 +28,7 @@ impl Lock {
         }
     }
 
-    /// Takes a lock, and waits while somebody else holds it.
+    /// Takes a lock. Waits while another holder has it.
     pub fn acquire(path: &Path) -> io::Result<Self> {
         loop {
             let lock = Self::open(path)?;
@@ -39,10 +39,10 @@ impl Lock {
         }
     }
 
-    /// Releases the lock and removes its file, for locks that are made by the thousand. Where it
-    /// cannot be removed it stays, which harms nobody.
+    /// Releases the lock and removes its file, for locks that are created by the thousand. A file that
+    /// cannot be removed is harmless.
     pub fn remove(self) {
-        // Elsewhere a file that others have open cannot be removed, nor its identity be told.
+        // On other systems an open file cannot be removed, and files have no identity to compare.
         if cfg!(unix) {
             let _ = crate::remove_file(&self.path);
         }
@@ -54,8 +54,8 @@ impl Lock {
         Ok(Self { file, path: path.into() })
     }
 
-    /// Whether the file that was locked still has its name. Whoever held the lock may have removed
-    /// the file meanwhile, and somebody else may have made and locked another.
+    /// Returns whether the locked file still has its name. The previous holder may have removed the
+    /// file, and another process may have created and locked a new one.
     #[cfg(unix)]
     fn is_in_place(&self) -> bool {
         use std::os::unix::fs::MetadataExt;

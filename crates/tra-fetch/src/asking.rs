@@ -9,7 +9,7 @@ use crate::FetchError;
 use crate::sets::Set;
 use crate::watch::Trouble;
 
-/// Who is asked for what: the context an error needs.
+/// What was requested from whom: the context that errors need.
 pub(crate) struct Asking<'a> {
     pub(crate) set: &'static Set,
     pub(crate) out: &'a Path,
@@ -28,18 +28,18 @@ impl Asking<'_> {
                 FetchError::CutShort { url, reason: error.to_string() }
             }
             Trouble::Api(ApiError::IoError(error)) => {
-                FetchError::io("cannot write into", self.out, error)
+                FetchError::io("cannot write into", self.out)(error)
             }
             Trouble::Api(ApiError::LockAcquisition(_)) => FetchError::Busy { out: self.out.into() },
             Trouble::Api(error) => self.answer(url, error.to_string()),
         }
     }
 
-    /// A request that got no answer, or not the one hoped for.
+    /// Returns the error for a request without a usable answer.
     fn refused(&self, url: String, error: ureq::Error) -> FetchError {
         match error {
             ureq::Error::StatusCode(status) => FetchError::Status { status, url },
-            // Its text says "io:" before what the system says.
+            // Without the "io:" that ureq puts before the error of the system.
             ureq::Error::Io(error) => self.unreachable(error.to_string()),
             ureq::Error::BadUri(_)
             | ureq::Error::Http(_)
@@ -63,7 +63,7 @@ impl Asking<'_> {
     }
 }
 
-/// Whether an error while copying from the network to the disk is the network's.
+/// Returns whether an error while copying from the network to the disk is one of the network.
 fn is_network(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<ureq::Error>())
         || matches!(

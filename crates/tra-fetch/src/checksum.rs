@@ -1,44 +1,44 @@
-//! The checksums the hub states in its ETags.
+//! The checksums that the hub states in its ETags.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-/// A checksum in hexadecimal digits; their number tells which kind.
+/// A checksum in hexadecimal digits. Their number tells the kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Checksum(String);
 
-/// Digits of a sha256 of the content: a file in large file storage.
+/// Digits of a SHA-256 of the content: a file in large file storage.
 const LARGE: usize = 64;
-/// Digits of git's sha1 of the content with a header: a file in the repository itself.
+/// Digits of git's SHA-1 of a header and the content: a file in the repository itself.
 const BLOB: usize = 40;
 
 impl Checksum {
-    /// Reads an ETag; none if it is of neither kind.
+    /// Reads an ETag. Returns `None` if it is of neither kind.
     pub(crate) fn parse(etag: &str) -> Option<Self> {
-        // A server that may compress on the way marks the tag as weak.
+        // A server that may compress the file marks the tag as weak.
         let digits = etag.strip_prefix("W/").unwrap_or(etag).to_ascii_lowercase();
         let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         (hex && [LARGE, BLOB].contains(&digits.len())).then_some(Self(digits))
     }
 
-    /// The checksum of the same kind of a file.
+    /// Returns the checksum of a file, of the same kind as this one.
     pub(crate) fn of_file(&self, path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+        let file = File::open(path)?;
         Ok(Self(if self.0.len() == LARGE {
-            digest(Sha256::new(), &mut file)?
+            digest(Sha256::new(), file)?
         } else {
             let header = format!("blob {}\0", file.metadata()?.len());
-            digest(Sha1::new_with_prefix(header), &mut file)?
+            digest(Sha1::new_with_prefix(header), file)?
         }))
     }
 
-    /// Whether the file is there, of that length, with this checksum.
+    /// Returns whether the file exists with that length and this checksum.
     pub(crate) fn fits(&self, path: &Path, bytes: u64) -> io::Result<bool> {
         match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -48,20 +48,14 @@ impl Checksum {
         }
     }
 
-    /// The first digits, enough to tell two apart.
+    /// Returns the first digits, enough to tell two checksums apart.
     pub(crate) fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
 }
 
-fn digest<D: Digest>(mut state: D, file: &mut File) -> io::Result<String> {
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            read => state.update(&buffer[..read]),
-        }
-    }
+fn digest<D: Digest + io::Write>(mut state: D, file: File) -> io::Result<String> {
+    io::copy(&mut BufReader::with_capacity(1 << 18, file), &mut state)?;
     Ok(state.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one line with the way out.
+//! Errors of downloads. Each message is one line and says what to do.
 
 use std::io::{self, ErrorKind};
 #[cfg(feature = "hub")]
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// No such data set.
+    /// There is no data set of that name.
     #[error("no data set {name:?}; there are {known}")]
     UnknownName {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What could be asked for.
+        /// The names there are.
         known: String,
     },
     /// A build without the feature `hub`.
@@ -25,77 +25,77 @@ pub enum FetchError {
         /// How to do without it.
         by_hand: String,
     },
-    /// No internet, or nothing at the other end.
+    /// The hub cannot be reached.
     #[error("cannot reach {host} ({reason}): {by_hand}")]
     Unreachable {
         /// The host.
         host: String,
-        /// What the network said.
+        /// The error of the network.
         reason: String,
-        /// How to do without it.
+        /// How to get the files without the hub.
         by_hand: String,
     },
-    /// The hub said no.
+    /// The hub refused a request.
     #[error("HTTP {status} for {url}: {hint}", hint = status_hint(*status))]
     Status {
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// What was asked for.
+        /// The address that was requested.
         url: String,
     },
-    /// The hub, or what answers in its place, said something unexpected.
+    /// The hub, or another server in its place, sent an answer that cannot be used.
     #[error("{url}: unexpected answer ({reason}): is {endpoint} a Hugging Face hub?")]
     Answer {
-        /// What was asked for.
+        /// The address that was requested.
         url: String,
         /// What is wrong with the answer.
         reason: String,
-        /// Who was asked.
+        /// The address of the hub.
         endpoint: String,
     },
-    /// The connection broke, or the server fell silent.
-    #[error("{url}: download cut short ({reason}): run it again, it goes on where it stopped")]
+    /// The connection broke, or the server stopped sending.
+    #[error("{url}: download cut short ({reason}): run it again to continue")]
     CutShort {
-        /// What was being downloaded.
+        /// The address of the file.
         url: String,
-        /// How it ended.
+        /// How the download ended.
         reason: String,
     },
-    /// The content is not what the hub says it is. It has been deleted.
+    /// The content does not match the checksum of the hub. The file has been deleted.
     #[error("{file}: checksum {found}… instead of {expected}…: deleted; run it again")]
     Mismatch {
         /// The file.
         file: String,
         /// First digits of the hub's checksum.
         expected: String,
-        /// First digits of the content's.
+        /// First digits of the checksum of the content.
         found: String,
     },
-    /// The repository has changed its layout.
+    /// The repository has no data files where they were.
     #[error("no data files in folder {folder:?} of {page}: has it been reorganised?")]
     NoFiles {
-        /// The repository's page.
+        /// The page of the repository.
         page: String,
         /// The folder in it.
         folder: &'static str,
     },
-    /// A file of that name is there that is not the hub's.
-    #[error("{path} is in the way: it is not the hub's file; move it away", path = path.display())]
+    /// There is a file of that name that does not come from the hub.
+    #[error("{path} is in the way: it does not come from the hub; move it away", path = path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
     },
-    /// The folder holds another data set.
-    #[error("{out} holds {held}: choose another folder for {wanted}", out = out.display())]
+    /// The folder contains another data set.
+    #[error("{out} contains {held}: choose another folder for {wanted}", out = out.display())]
     OtherData {
         /// The folder.
         out: PathBuf,
-        /// What it holds.
+        /// The data set in it.
         held: String,
-        /// What was asked for.
+        /// The data set that was requested.
         wanted: &'static str,
     },
-    /// A `checksums.json` of somebody else.
+    /// A `checksums.json` that this crate did not write.
     #[error("{path} is not as `tra data get` writes it ({reason}): move it away", path = path.display())]
     NotOurNotes {
         /// The file.
@@ -103,48 +103,49 @@ pub enum FetchError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Somebody else is at it.
-    #[error("another download into {out} is under way: wait for it", out = out.display())]
+    /// Another process is downloading into the folder.
+    #[error("another download into {out} is running: wait for it to end", out = out.display())]
     Busy {
         /// The folder.
         out: PathBuf,
     },
-    /// The file system said no.
+    /// An operation on a file failed.
     #[error("{action} {path}: {cause}{hint}", path = path.display(), hint = io_hint(cause))]
     Io {
-        /// What was being done.
+        /// What failed.
         action: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// The file system's answer.
+        /// The error of the operating system.
         cause: io::Error,
     },
 }
 
 #[cfg(feature = "hub")]
 impl FetchError {
-    pub(crate) fn io(action: &'static str, path: &Path, cause: io::Error) -> Self {
-        Self::Io { action, path: path.into(), cause }
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |cause| Self::Io { action, path, cause }
     }
 }
 
 fn status_hint(status: u16) -> &'static str {
     match status {
-        401 | 403 => "it needs a login (`hf auth login`), or is no longer there",
-        404 => "it is not there; has it been moved or renamed?",
-        429 => "too many requests; wait some minutes and run it again",
-        500.. => "the server has trouble; run it again later",
-        _ => "the server refuses",
+        401 | 403 => "it needs a login (`hf auth login`), or does not exist any more",
+        404 => "it does not exist; has it been moved or renamed?",
+        429 => "too many requests; wait a few minutes and run it again",
+        500.. => "the server has a problem; run it again later",
+        _ => "the server refused the request",
     }
 }
 
 fn io_hint(cause: &io::Error) -> &'static str {
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            ": free some space and run it again, it goes on where it stopped"
+            ": free some space and run it again to continue"
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            ": choose a folder you may write to"
+            ": choose a folder that you may write to"
         }
         _ => "",
     }

@@ -1,10 +1,10 @@
-//! One repository of the hub, through hf-hub 0.5.
+//! Talks to one repository of the hub through hf-hub 0.5.
 //!
 //! hf-hub writes a file to `blobs/ETAG.part` in its cache and renames it to `blobs/ETAG` when the
-//! server has closed the transfer; a `.part` that is there already is continued with a `Range`
-//! request. It checks neither length nor content, and trips over some things an interruption leaves
-//! behind; [`Hub::download`] sees to these. Its own retries stay off: after a failed request they
-//! append to a continued file from its beginning.
+//! server has closed the connection. It continues an existing `.part` with a `Range` request. It
+//! checks neither length nor content, and fails on some states that an interruption leaves behind;
+//! [`Hub::download`] handles these. Its own retries stay off: after a failed request they append the
+//! file from its beginning.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,7 @@ use crate::checksum::Checksum;
 use crate::notes::Note;
 use crate::watch::{Trouble, watch};
 
-/// The variable that names another hub.
-const ENDPOINT: &str = "HF_ENDPOINT";
-
-/// A data set's repository.
+/// The repository of a data set.
 pub(crate) struct Hub {
     api: Api,
     repo: Repo,
@@ -27,22 +24,15 @@ pub(crate) struct Hub {
     patience: Duration,
 }
 
-/// What the hub says of a file.
+/// What the hub states about a file.
 pub(crate) struct Stated {
     etag: String,
     pub(crate) note: Note,
 }
 
-/// The address to ask: the one given, or the variable's, or the hub's.
-pub(crate) fn endpoint(given: Option<&str>) -> String {
-    let variable = std::env::var(ENDPOINT).ok().filter(|address| !address.is_empty());
-    let address = given.map(str::to_owned).or(variable);
-    let address = address.unwrap_or_else(|| "https://huggingface.co".into());
-    address.trim_end_matches('/').to_owned()
-}
-
 impl Hub {
-    /// hf-hub itself looks up the login that `hf auth login` has stored.
+    /// Opens a repository. hf-hub reads the login that `hf auth login` has stored, and for that the
+    /// environment (`HF_HOME`, `HF_TOKEN`).
     pub(crate) fn new(
         endpoint: &str,
         repository: &str,
@@ -59,37 +49,37 @@ impl Hub {
         Ok(Self { api, repo, cache: Cache::new(folder.into()), patience })
     }
 
-    /// The revision and all its files. The files are fetched at that revision from then on, so that
-    /// they belong together whatever is pushed in between.
+    /// Returns the revision and the names of all its files. From then on files are downloaded at that
+    /// revision, so that they belong together even if somebody pushes in between.
     pub(crate) fn list(&mut self) -> Result<(String, Vec<String>), Trouble> {
         let repo = self.api.repo(self.repo.clone());
         let info = watch(self.patience, |_| (), move |_| repo.info())?;
-        // It becomes part of paths in the cache.
+        // The revision becomes part of paths in the cache.
         if info.sha.is_empty() || !info.sha.bytes().all(|digit| digit.is_ascii_alphanumeric()) {
-            return Err(Trouble::Answer(format!("{:?} is no revision", info.sha)));
+            return Err(Trouble::Answer(format!("{:?} is not a revision", info.sha)));
         }
         let id = self.repo.url().trim_start_matches("datasets/").to_owned();
         self.repo = Repo::with_revision(id, hf_hub::RepoType::Dataset, info.sha.clone());
         Ok((info.sha, info.siblings.into_iter().map(|file| file.rfilename).collect()))
     }
 
-    /// The address of a file.
+    /// Returns the address of a file.
     pub(crate) fn url(&self, file: &str) -> String {
         self.api.repo(self.repo.clone()).url(file)
     }
 
-    /// Length and checksum of a file. A tag that is no checksum is an error before anything is
-    /// downloaded: the file could never be told from a broken one.
+    /// Returns length and checksum of a file. A tag that is not a checksum is an error before anything
+    /// is downloaded, because the file could not be checked.
     pub(crate) fn stated(&self, file: &str) -> Result<Stated, Trouble> {
         let (api, url) = (self.api.clone(), self.url(file));
         let metadata = watch(self.patience, |_| (), move |_| api.metadata(&url))?;
         let etag = metadata.etag().to_owned();
         let checksum = Checksum::parse(&etag)
-            .ok_or_else(|| Trouble::Answer(format!("its ETag {etag:?} is no checksum")))?;
+            .ok_or_else(|| Trouble::Answer(format!("its ETag {etag:?} is not a checksum")))?;
         Ok(Stated { etag, note: Note { bytes: metadata.size() as u64, checksum } })
     }
 
-    /// Downloads a file, or the rest of it, into the cache. The content is yet to be checked.
+    /// Downloads a file, or the rest of it, into the cache. The content is not checked yet.
     pub(crate) fn download(
         &self,
         file: &str,
@@ -100,14 +90,14 @@ impl Hub {
         let cache = self.cache.repo(self.repo.clone());
         let blob = cache.blob_path(&stated.etag);
         let part = blob.with_extension("part");
-        // Killed between the last byte and the renaming: hf-hub would ask for what is past the end.
+        // Killed between the last byte and the rename: hf-hub would request bytes past the end.
         if length(&part) == Some(bytes) {
             tra_disk::rename(&part, &blob)?;
         }
         if length(&part).is_some_and(|found| found > bytes) {
             tra_disk::remove_file(&part)?;
         }
-        // Killed between hf-hub's renaming and ours.
+        // Killed between hf-hub's rename and ours.
         if length(&blob) == Some(bytes) {
             progress(bytes);
             return Ok(blob);
@@ -120,14 +110,14 @@ impl Hub {
             repo.download_with_progress(&name, reporter)
         });
         match (outcome, length(&blob)) {
-            // hf-hub takes the end of a connection for the end of the file.
+            // hf-hub mistakes the end of a connection for the end of the file.
             (_, Some(found)) if found < bytes => {
                 tra_disk::rename(&blob, &part)?;
                 Err(Trouble::Cut("connection closed".into()))
             }
-            // Its last step, a link to the blob, fails on file systems without links: no harm.
+            // Its last step, a link to the blob, fails on file systems without links. It is not needed.
             (Ok(_) | Err(Trouble::Api(ApiError::IoError(_))), Some(_)) => Ok(blob),
-            (Ok(_), None) => Err(Trouble::Answer("its ETag changed meanwhile".into())),
+            (Ok(_), None) => Err(Trouble::Answer("its ETag changed during the download".into())),
             (Err(Trouble::Silent(patience)), _) => {
                 Err(Trouble::Cut(format!("server silent for {patience:?}")))
             }

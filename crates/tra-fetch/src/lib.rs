@@ -1,10 +1,10 @@
-//! Data sets from the Hugging Face hub, fetched with `hf-hub`.
+//! Downloads data sets from the Hugging Face hub with `hf-hub`.
 //!
-//! [`get`] puts the files of a data set into a folder. A file gets its name there only once it is
-//! whole and its checksum equals the hub's; until then it lies in the hidden folder `.download`
-//! beside it, where the next call goes on after an interruption. `checksums.json` notes what was
-//! put there, so that a later call finds the data complete without asking the hub. Nothing is
-//! printed: an [`Observer`] is told how far it is.
+//! [`get`] puts the files of a data set into a folder. A file appears there only once it is complete
+//! and its checksum equals the hub's. Until then it is in the hidden folder `.download` beside it,
+//! where the next call continues after an interruption. `checksums.json` lists what was put there,
+//! so that a later call finds the data complete without asking the hub. Nothing is printed: an
+//! [`Observer`] is told the progress.
 //!
 //! The network code is behind the feature `hub`. Without it [`get`] returns an error that says so.
 //!
@@ -46,7 +46,10 @@ pub use sets::NAMES;
 #[cfg(not(feature = "hub"))]
 pub use without::get;
 
-/// How long a silent server is waited for unless told otherwise.
+/// Address of the Hugging Face hub.
+pub const HUB: &str = "https://huggingface.co";
+
+/// How long a silent server is waited for by default.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to fetch, and where to.
@@ -54,33 +57,33 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Request<'a> {
     /// One of [`NAMES`].
     pub name: &'a str,
-    /// The folder the files go to; it is made if need be.
+    /// The folder that the files go to. It is created if it does not exist.
     pub out: &'a Path,
-    /// Address of the hub or a mirror; otherwise the variable `HF_ENDPOINT`, otherwise the hub.
-    pub endpoint: Option<&'a str>,
-    /// How long the server may send nothing at all before it is given up.
+    /// Address of the hub or a mirror: [`HUB`] by default.
+    pub endpoint: &'a str,
+    /// How long the server may be silent before the request fails.
     pub patience: Duration,
 }
 
 impl<'a> Request<'a> {
-    /// A request to the usual hub with the usual [`PATIENCE`].
+    /// Makes a request to [`HUB`] with the default [`PATIENCE`].
     pub fn new(name: &'a str, out: &'a Path) -> Self {
-        Self { name, out, endpoint: None, patience: PATIENCE }
+        Self { name, out, endpoint: HUB, patience: PATIENCE }
     }
 }
 
-/// Is told what happens: a progress bar. `()` is one that does not care.
+/// Is told what happens, for a progress bar. `()` ignores it.
 pub trait Observer {
-    /// A file is there already, and its checksum is right.
+    /// Called for a file that is there already with the right checksum.
     fn present(&mut self, _name: &str) {}
 
-    /// A file of so many bytes is about to be downloaded.
+    /// Called before a file is downloaded, with its size.
     fn file(&mut self, name: &str, bytes: u64);
 
-    /// So many of its bytes are here, those of an earlier, interrupted call included.
+    /// Called with the number of bytes that are here, those of an interrupted call included.
     fn progress(&mut self, done: u64);
 
-    /// The file is whole, checked and in its place.
+    /// Called when the file is complete, checked and in its place.
     fn finished(&mut self);
 }
 

@@ -1,4 +1,4 @@
-//! `checksums.json`: what was put into a folder.
+//! Reads and writes `checksums.json`: what was put into a folder.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use crate::checksum::Checksum;
 use crate::sets::Set;
 use crate::{FetchError, Observer};
 
-/// The file's name.
+/// The name of the file.
 pub(crate) const NOTES: &str = "checksums.json";
 
 /// What was put into a folder, and where it comes from.
@@ -19,7 +19,7 @@ pub(crate) const NOTES: &str = "checksums.json";
 pub(crate) struct Notes {
     data: String,
     repository: String,
-    /// The commit the files were listed at.
+    /// The commit at which the files were listed.
     pub(crate) revision: String,
     /// Whether these are all files of the data set.
     pub(crate) complete: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Notes {
     out: PathBuf,
 }
 
-/// A file that was whole when it was put there.
+/// A file that was complete when it was put there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Note {
     pub(crate) bytes: u64,
@@ -37,8 +37,8 @@ pub(crate) struct Note {
 }
 
 impl Notes {
-    /// The notes in a folder, or empty ones. A folder with another data set is refused: both
-    /// WikiTexts have files of the same name.
+    /// Returns the notes in a folder, or empty ones. A folder with another data set is refused: both
+    /// WikiTexts have files of the same names.
     pub(crate) fn open(out: &Path, set: &Set) -> Result<Self, FetchError> {
         let path = out.join(NOTES);
         let text = match fs::read(&path) {
@@ -53,7 +53,7 @@ impl Notes {
                     out: out.into(),
                 });
             }
-            Err(error) => return Err(FetchError::io("cannot read", &path, error)),
+            Err(error) => return Err(FetchError::io("cannot read", &path)(error)),
         };
         let notes: Self = serde_json::from_slice(&text)
             .map_err(|error| FetchError::NotOurNotes { path, reason: error.to_string() })?;
@@ -64,7 +64,7 @@ impl Notes {
         Ok(Self { out: out.into(), ..notes })
     }
 
-    /// The files if all of them are there and unchanged.
+    /// Returns the files if all of them are there and unchanged.
     pub(crate) fn all_present(
         &self,
         observer: &mut dyn Observer,
@@ -82,18 +82,18 @@ impl Notes {
         Ok(Some(paths))
     }
 
-    /// Whether that file was put there by an earlier call.
+    /// Returns whether an earlier call put that file there.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
-    /// Notes a file, and writes the notes at once: the next file may take hours.
+    /// Adds a file and writes the notes at once: the next file may take hours.
     pub(crate) fn add(&mut self, name: &str, note: Note) -> Result<(), FetchError> {
         self.files.insert(name.into(), note);
         self.write()
     }
 
-    /// Notes that these are all files there are.
+    /// Records that these are all files of the data set.
     pub(crate) fn finish(&mut self, names: &[&str]) -> Result<(), FetchError> {
         self.files.retain(|name, _| names.contains(&name.as_str()));
         self.complete = true;
@@ -105,6 +105,6 @@ impl Notes {
         serde_json::to_vec_pretty(self)
             .map_err(io::Error::from)
             .and_then(|text| tra_disk::write_atomically(&path, &text))
-            .map_err(|error| FetchError::io("cannot write", &path, error))
+            .map_err(FetchError::io("cannot write", &path))
     }
 }

@@ -1,10 +1,10 @@
-//! From a name to checked files in a folder.
+//! Downloads the files of a data set and puts them in their places.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::asking::Asking;
-use crate::hub::{self, Hub};
+use crate::hub::Hub;
 use crate::notes::Notes;
 use crate::scratch::Scratch;
 use crate::sets::Set;
@@ -12,16 +12,16 @@ use crate::{FetchError, Observer, Request};
 
 /// Puts the files of a data set into a folder and returns their paths, sorted.
 ///
-/// Files that are there already with the right checksum are kept; a call that was interrupted is
-/// continued. Files of the same name that an earlier call did not put there are never overwritten.
+/// Files that are there already with the right checksum are kept, and an interrupted call is
+/// continued. Files of the same name that no earlier call put there are never overwritten.
 pub fn get(request: &Request, observer: &mut dyn Observer) -> Result<Vec<PathBuf>, FetchError> {
     let set = Set::by_name(request.name)?;
     let out = request.out;
-    let endpoint = hub::endpoint(request.endpoint);
-    let asking = Asking { set, out, endpoint: &endpoint };
+    let endpoint = request.endpoint.trim_end_matches('/');
+    let asking = Asking { set, out, endpoint };
     let mut notes = Notes::open(out, set)?;
     let present = notes.all_present(observer);
-    if let Some(paths) = present.map_err(|error| FetchError::io("cannot read", out, error))? {
+    if let Some(paths) = present.map_err(FetchError::io("cannot read", out))? {
         return Ok(paths);
     }
 
@@ -29,7 +29,7 @@ pub fn get(request: &Request, observer: &mut dyn Observer) -> Result<Vec<PathBuf
     let page = format!("{endpoint}/datasets/{}", set.repository);
     let failed = |trouble| asking.failed(&page, trouble);
     let mut hub =
-        Hub::new(&endpoint, set.repository, scratch.folder(), request.patience).map_err(failed)?;
+        Hub::new(endpoint, set.repository, scratch.folder(), request.patience).map_err(failed)?;
     let (revision, files) = hub.list().map_err(failed)?;
     (notes.revision, notes.complete) = (revision, false);
     let mut names: Vec<&str> = files.iter().filter_map(|file| set.local_name(file)).collect();
@@ -45,7 +45,7 @@ pub fn get(request: &Request, observer: &mut dyn Observer) -> Result<Vec<PathBuf
     Ok(names.iter().map(|name| out.join(name)).collect())
 }
 
-/// A file to be, in the output folder.
+/// A file of the output folder, there or not.
 struct Place<'a> {
     asking: &'a Asking<'a>,
     hub: &'a Hub,
@@ -61,7 +61,7 @@ impl Place<'_> {
         let stated = self.hub.stated(&file).map_err(failed)?;
         let note = &stated.note;
         let fits = note.checksum.fits(&path, note.bytes);
-        if fits.map_err(|error| FetchError::io("cannot read", &path, error))? {
+        if fits.map_err(FetchError::io("cannot read", &path))? {
             observer.present(name);
             return notes.add(name, note.clone());
         }
@@ -72,26 +72,25 @@ impl Place<'_> {
         let blob = self.hub.download(&file, &stated, |done| observer.progress(done));
         let blob = blob.map_err(failed)?;
         let found = note.checksum.of_file(&blob);
-        let found = found.map_err(|error| FetchError::io("cannot read", &blob, error))?;
+        let found = found.map_err(FetchError::io("cannot read", &blob))?;
         if found != note.checksum {
-            tra_disk::remove_file(&blob)
-                .map_err(|error| FetchError::io("cannot remove", &blob, error))?;
+            tra_disk::remove_file(&blob).map_err(FetchError::io("cannot remove", &blob))?;
             return Err(FetchError::Mismatch {
                 file: name.into(),
                 expected: note.checksum.short().into(),
                 found: found.short().into(),
             });
         }
-        settle(&blob, &path).map_err(|error| FetchError::io("cannot write", &path, error))?;
+        settle(&blob, &path).map_err(FetchError::io("cannot write", &path))?;
         notes.add(name, note.clone())?;
         observer.finished();
         Ok(())
     }
 }
 
-/// Gives a checked file its name.
+/// Moves a checked file to its place.
 fn settle(blob: &Path, path: &Path) -> std::io::Result<()> {
-    // Otherwise a power cut could leave the name without the content.
+    // Otherwise a power failure could leave the name without the content.
     tra_disk::sync_file(blob)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! The hidden folder downloads lie in until they are whole.
+//! The hidden folder for downloads that are not complete.
 
 use std::path::{Path, PathBuf};
 
@@ -7,28 +7,27 @@ use tra_disk::Lock;
 use crate::FetchError;
 use crate::notes::NOTES;
 
-/// The hidden folder, ours alone while this lives.
+/// The hidden folder, locked while this value lives.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
-    /// There until it is dropped.
+    /// `None` only while this is dropped.
     lock: Option<Lock>,
-    /// The folder around it, if it was made for this.
+    /// The output folder, if it was created for this.
     made: Option<PathBuf>,
 }
 
 impl Scratch {
-    /// Makes or takes up the hidden folder in `out`.
+    /// Creates the hidden folder in `out`, or takes over the one that is there.
     pub(crate) fn open(out: &Path) -> Result<Self, FetchError> {
         let folder = out.join(".download");
         let made = (!out.exists()).then(|| out.to_path_buf());
-        tra_disk::create_dir_all(&folder)
-            .map_err(|error| FetchError::io("cannot make", &folder, error))?;
+        tra_disk::create_dir_all(&folder).map_err(FetchError::io("cannot create", &folder))?;
         let path = folder.join("lock");
         let lock = Lock::try_acquire(&path)
-            .map_err(|error| FetchError::io("cannot lock", &path, error))?
+            .map_err(FetchError::io("cannot lock", &path))?
             .ok_or_else(|| FetchError::Busy { out: out.into() })?;
-        // Nobody else writes notes now: what is unfinished is of a process that was killed.
+        // Nobody else writes notes now, so a partial file was left by a killed process.
         tra_disk::remove_partial(&out.join(NOTES));
         Ok(Self { folder, lock: Some(lock), made })
     }
@@ -37,9 +36,9 @@ impl Scratch {
         &self.folder
     }
 
-    /// Removes all that is left in it.
+    /// Removes the folder with everything in it.
     pub(crate) fn clear(self) {
-        // What cannot be removed harms nobody: the files are in their places.
+        // A failure is harmless: the files are in their places.
         let _ = tra_disk::remove_dir_all(&self.folder);
     }
 }
@@ -49,7 +48,7 @@ impl Drop for Scratch {
         if let Some(lock) = self.lock.take() {
             lock.remove();
         }
-        // Refused, as wanted, where a download was interrupted, and where there are files.
+        // These fail, as intended, if a download was interrupted or there are files.
         let _ = tra_disk::remove_empty_dir(&self.folder);
         let _ = self.made.as_deref().map(tra_disk::remove_empty_dir);
     }

@@ -1,4 +1,4 @@
-//! Which data sets there are, and which files of their repositories belong to them.
+//! The data sets, and which files of their repositories belong to them.
 
 #[cfg(feature = "hub")]
 use std::path::Component;
@@ -15,12 +15,12 @@ pub(crate) struct Set {
     about: &'static str,
     /// The repository.
     pub(crate) repository: &'static str,
-    /// The folder of the repository, with its slash; empty where it is all of the repository.
+    /// The folder in the repository, with its slash; empty for the whole repository.
     #[cfg_attr(not(feature = "hub"), expect(dead_code, reason = "only `hub` lists files"))]
     pub(crate) prefix: &'static str,
-    /// What to put into the output folder by hand.
+    /// The files to put into the output folder by hand.
     files: &'static str,
-    /// What to do with the output folder then.
+    /// What to do with the output folder after that.
     then: &'static str,
 }
 
@@ -54,7 +54,7 @@ const SETS: [Set; 3] = [
     },
 ];
 
-/// The names users type, with a line about each.
+/// The names that users type, with a line about each.
 pub const NAMES: &[(&str, &str)] =
     &[(SETS[0].name, SETS[0].about), (SETS[1].name, SETS[1].about), (SETS[2].name, SETS[2].about)];
 
@@ -67,12 +67,12 @@ impl Set {
         })
     }
 
-    /// The page people see.
+    /// Returns the address of the page for people.
     pub(crate) fn page(&self) -> String {
-        format!("https://huggingface.co/datasets/{}", self.repository)
+        format!("{}/datasets/{}", crate::HUB, self.repository)
     }
 
-    /// How to do without the hub.
+    /// Returns how to get the files without this program.
     pub(crate) fn by_hand(&self, out: &Path) -> String {
         format!(
             "supply the files by hand: put {} into {}{}; they are at {}",
@@ -83,15 +83,15 @@ impl Set {
         )
     }
 
-    /// What a file of the repository is called in the output folder; none if it is no data.
+    /// Returns the name in the output folder of a file of the repository, or `None` if it is not data.
     #[cfg(feature = "hub")]
     pub(crate) fn local_name<'a>(&self, path: &'a str) -> Option<&'a str> {
         path.strip_prefix(self.prefix).filter(|name| is_data(name))
     }
 }
 
-/// Everything but what describes the data. The names come from outside, so one that would leave the
-/// output folder or hit our own files is no data either.
+/// Returns whether a file is data, and not a description of it. Names come from the hub: a name that
+/// leads out of the output folder, or to a file of ours, is not data either.
 #[cfg(feature = "hub")]
 fn is_data(name: &str) -> bool {
     let path = Path::new(name);

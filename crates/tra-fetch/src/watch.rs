@@ -1,4 +1,4 @@
-//! Talking to the hub without ever waiting for it forever.
+//! Runs requests to the hub with a time limit.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use hf_hub::api::Progress;
 use hf_hub::api::sync::ApiError;
 
-/// Why the hub gave nothing.
+/// Why a request to the hub failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// What hf-hub says.
+    /// An error of hf-hub.
     Api(ApiError),
-    /// No sign of life for that long.
+    /// The server was silent for that long.
     Silent(Duration),
-    /// The server left off within a file, in this way.
+    /// The download of a file ended early, for this reason.
     Cut(String),
-    /// The server's answers cannot be used.
+    /// The answer of the server cannot be used.
     Answer(String),
 }
 
@@ -32,7 +32,7 @@ enum Event<T> {
     Done(Result<T, ApiError>),
 }
 
-/// Passes hf-hub's progress on to the thread that waits.
+/// Passes the progress of hf-hub to the waiting thread.
 pub(crate) struct Reporter<T> {
     sender: SyncSender<Event<T>>,
     done: u64,
@@ -46,8 +46,8 @@ impl<T> Progress for Reporter<T> {
     fn update(&mut self, size: usize) {
         self.done += size as u64;
         if self.sender.send(Event::Bytes(self.done)).is_err() {
-            // We were given up for silence and the server woke after all. This is the only way out
-            // of hf-hub; it prints nothing, frees hf-hub's lock and ends this thread alone.
+            // The waiting thread timed out, and the server answered after all. Unwinding is the only
+            // way out of hf-hub: it prints nothing, frees hf-hub's lock and ends only this thread.
             resume_unwind(Box::new("nobody waits for this download any more"));
         }
     }
@@ -55,10 +55,10 @@ impl<T> Progress for Reporter<T> {
     fn finish(&mut self) {}
 }
 
-/// Does the work in a thread of its own, until it is done or nothing was heard for too long.
+/// Runs `work` in a thread of its own until it is done or the server is silent for `patience`.
 ///
-/// hf-hub 0.5 offers no timeout of any kind, neither for connecting nor for reading, so that a
-/// server that falls silent would be waited for forever.
+/// hf-hub 0.5 has no timeouts, neither for connecting nor for reading, so it would wait forever for
+/// a server that stops answering.
 pub(crate) fn watch<T: Send + 'static>(
     patience: Duration,
     mut progress: impl FnMut(u64),
@@ -76,7 +76,7 @@ pub(crate) fn watch<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => return Err(Trouble::Silent(patience)),
             // hf-hub panics on some malformed answers.
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Trouble::Answer("hf-hub cannot make sense of it".into()));
+                return Err(Trouble::Answer("hf-hub cannot read it".into()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Counts memory as it is taken.
+//! Counts memory as it is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Refused outright: no input is so large, and the machine need not find out whether it has as much.
+/// Size from which an allocation is refused: no input needs it, and the machine may not have it.
 const TOO_MUCH: usize = 4 << 30;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static INPUT: Mutex<String> = Mutex::new(String::new());
 
-/// The system's allocator, counted. A test takes it with `#[global_allocator]`.
+/// The allocator of the system with a counter. Tests install it with `#[global_allocator]`.
 pub struct Counting;
 
 fn add(bytes: usize) {
@@ -21,13 +21,13 @@ fn add(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-/// The process ends with such a request, so the input is named now.
+/// Returns whether an allocation is refused. The process then ends, so the input is printed first.
 fn refuse(bytes: usize) -> bool {
     if bytes < TOO_MUCH {
         return false;
     }
     let mut to = std::io::stderr();
-    let _ = to.write_all(b"\ntoo much memory is asked for by the input ");
+    let _ = to.write_all(b"\ntoo much memory is requested for the input ");
     if let Ok(path) = INPUT.try_lock() {
         let _ = to.write_all(path.as_bytes());
     }
@@ -35,14 +35,15 @@ fn refuse(bytes: usize) -> bool {
     true
 }
 
-// SAFETY: every call goes to the system's allocator as it is, or gets null, which means refused.
+// SAFETY: every call is passed to the system's allocator unchanged, or returns null, which means
+// that it failed.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if refuse(layout.size()) {
             return std::ptr::null_mut();
         }
         add(layout.size());
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller promises what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,13 +52,13 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         add(layout.size());
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller promises what `System` requires.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller promises what `System` requires.
         unsafe { System.dealloc(pointer, layout) }
     }
 
@@ -67,12 +68,12 @@ unsafe impl GlobalAlloc for Counting {
         }
         add(size);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller promises what `System` requires.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
-/// Says which input comes next.
+/// Records which input comes next.
 pub(crate) fn announce(path: &Path) {
     if let Ok(mut current) = INPUT.lock()
         && *current != path.to_string_lossy()
@@ -81,14 +82,14 @@ pub(crate) fn announce(path: &Path) {
     }
 }
 
-/// Begins to watch for a peak; returns what is taken now.
+/// Starts to measure the peak, and returns the bytes that are allocated now.
 pub(crate) fn start() -> usize {
     let live = LIVE.load(Ordering::Relaxed);
     PEAK.store(live, Ordering::Relaxed);
     live
 }
 
-/// The most that was taken at once since [`start`].
+/// Returns the most bytes that were allocated at once since [`start`].
 pub(crate) fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }

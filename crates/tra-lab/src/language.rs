@@ -120,14 +120,14 @@ fn read(
 pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize, LabError> {
     if !(257..=1 << 20).contains(&vocab) {
         return Err(LabError::Setting(format!(
-            "--vocab {vocab}: a tokenizer has 257 tokens at least and 1,048,576 at most"
+            "--vocab {vocab}: must be between 257 and 1,048,576"
         )));
     }
     let corpus = Corpus::find(text, Part::Train)?;
     let same = |file: &PathBuf| file.canonicalize().ok() == to.canonicalize().ok();
     if to.exists() && corpus.files().iter().any(same) {
         let out = to.display();
-        return Err(LabError::Setting(format!("{out} is the text itself: choose another --out")));
+        return Err(LabError::Setting(format!("{out} is the text itself; choose another --out")));
     }
     // Begun now: learning takes a while, to find out then that it cannot be kept. Several processes
     // may learn the same one.

@@ -114,7 +114,7 @@ pub fn measure(
     let name = text.display();
     if count < 2 {
         return Err(LabError::Setting(format!(
-            "{name}: one token is read and the next predicted, so 2 are needed"
+            "{name}: too short; at least 2 tokens are needed, one to read and one to predict"
         )));
     }
     let scored = count as u64 - 1;
@@ -122,7 +122,7 @@ pub fn measure(
     if longest as u64 > scored {
         let scored = whole(scored);
         observer
-            .warn(format!("{name} has {scored} tokens to score: longer windows read all of it"));
+            .warn(format!("{name} has only {scored} tokens to score; longer windows contain the whole text"));
     }
     // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
     let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;

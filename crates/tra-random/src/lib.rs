@@ -1,8 +1,8 @@
-//! A counter-based generator: every draw is a pure function of a key and an index.
+//! A counter-based random number generator: every draw is a pure function of a key and an index.
 //!
-//! Sequential generators make results depend on the order in which things are drawn, and so on
-//! threads, batching and where a run was resumed. Here the n-th number of a stream can be had
-//! without the ones before it, on any machine, in any order.
+//! With a sequential generator, results depend on the order of draws, and so on threads, batching and
+//! where a run was resumed. Here the n-th number of a stream is computed without those before it, in
+//! any order and on any machine.
 
 /// A stream of random numbers, addressed by index.
 ///
@@ -21,39 +21,39 @@ pub struct Stream(u64);
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Stream {
-    /// The stream of a seed.
+    /// Returns the stream of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(mix(seed ^ 0x7472_615F_7365_6564)) // "tra_seed", so that seed 0 is no special key
     }
 
-    /// An independent stream for a numbered purpose.
+    /// Returns an independent stream for a numbered purpose.
     pub const fn fork(self, tag: u64) -> Self {
         Self(mix(self.0.rotate_left(32) ^ mix(tag.wrapping_add(STEP))))
     }
 
-    /// An independent stream for a named purpose.
+    /// Returns an independent stream for a named purpose.
     pub fn fork_name(self, name: &str) -> Self {
-        let named = self.fork(u64::MAX - name.len() as u64); // no number anyone forks by
+        let named = self.fork(u64::MAX - name.len() as u64); // nobody forks by so large a number
         name.bytes().fold(named, |s, byte| s.fork(u64::from(byte)))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub const fn bits(self, index: u64) -> u64 {
         mix(self.0.wrapping_add(index.wrapping_mul(STEP)))
     }
 
-    /// Uniform in `[0, 1)`, with 53 random bits.
+    /// Returns a number uniform in `[0, 1)`, with 53 random bits.
     pub fn uniform(self, index: u64) -> f64 {
         (self.bits(index) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in `0..n`, without the bias of a remainder.
+    /// Returns an integer uniform in `0..n`, without the bias of a remainder.
     ///
     /// # Panics
     /// If `n` is 0.
     pub fn below(self, index: u64, n: u64) -> u64 {
         assert!(n > 0, "there is no number below 0");
-        // Lemire's multiply-and-shift; a draw from the short last interval is drawn again.
+        // Lemire's multiply-and-shift. A draw from the short last interval is repeated.
         let reject_under = n.wrapping_neg() % n;
         let mut stream = self;
         loop {
@@ -65,14 +65,14 @@ impl Stream {
         }
     }
 
-    /// Standard normal (Box-Muller).
+    /// Returns a standard normal number (Box-Muller).
     pub fn normal(self, index: u64) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform(2 * index)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 }
 
-/// The finaliser of SplitMix64 (Stafford's variant 13): a bijection in which every input bit moves
+/// Applies the finaliser of SplitMix64 (Stafford's variant 13): a bijection in which every input bit moves
 /// every output bit.
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -84,7 +84,7 @@ const fn mix(mut z: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Checkpoints, tasks and dropout of every user depend on these: they may never change.
+    /// Checkpoints, tasks and dropout of every user depend on these draws: they must never change.
     #[test]
     fn draws_are_pinned() {
         let s = Stream::new(1).fork(2).fork_name("three");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tra_text::{Corpus, Part, Tokenizer, source};
 
-/// A result, unless it takes for ever.
+/// Returns a result, or fails if it takes too long.
 fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));

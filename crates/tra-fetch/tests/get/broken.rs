@@ -30,7 +30,7 @@ fn a_tag_that_is_no_checksum_is_refused_before_the_download() {
         let stage = Stage::wikitext();
         stage.server.fault(TRAIN, Fault::Etag(etag));
         let line = stage.error().1;
-        assert!(line.contains(&format!("(its ETag {etag:?} is no checksum)")), "{line}");
+        assert!(line.contains(&format!("(its ETag {etag:?} is not a checksum)")), "{line}");
         assert_eq!(stage.server.sent(), []);
     }
     let stage = Stage::wikitext();
@@ -43,9 +43,9 @@ fn a_tag_that_is_no_checksum_is_refused_before_the_download() {
 #[test]
 fn statuses_are_told_with_what_they_mean() {
     for (status, hint) in [
-        (401, "it needs a login (`hf auth login`), or is no longer there"),
-        (404, "it is not there; has it been moved or renamed?"),
-        (500, "the server has trouble; run it again later"),
+        (401, "it needs a login (`hf auth login`), or does not exist any more"),
+        (404, "it does not exist; has it been moved or renamed?"),
+        (500, "the server has a problem; run it again later"),
     ] {
         let stage = Stage::wikitext();
         let place = format!("{}/datasets/{WIKITEXT}", stage.server.address());
@@ -67,8 +67,7 @@ fn no_server_means_files_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoint = format!("http://{address}/");
-    let request =
-        Request { endpoint: Some(&endpoint), ..Request::new("wikitext-103", folder.path()) };
+    let request = Request { endpoint: &endpoint, ..Request::new("wikitext-103", folder.path()) };
     let line = get(&request, &mut ()).unwrap_err().to_string();
     let out = folder.path().display();
     let by_hand = format!(

@@ -21,7 +21,7 @@ const VALIDATION: &str = "wikitext-2-raw-v1/validation-00000-of-00001.parquet";
 /// Patience where a test expects an error.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// What an observer was told.
+/// Records what an observer is told.
 #[derive(Default)]
 struct Told {
     present: Vec<String>,
@@ -87,7 +87,7 @@ impl Stage {
     ) -> (Result<Vec<PathBuf>, FetchError>, Told) {
         let out = self.out();
         let address = self.server.address();
-        let request = Request { endpoint: Some(&address), patience, ..Request::new(name, &out) };
+        let request = Request { endpoint: &address, patience, ..Request::new(name, &out) };
         let mut told = Told::default();
         let result = get(&request, &mut told);
         (result, told)

@@ -21,7 +21,7 @@ fn a_cut_download_goes_on_where_it_was() {
             stage.server.fault(file, fault);
             let (error, line) = stage.error();
             assert!(matches!(error, FetchError::CutShort { .. }), "{error:?}");
-            assert!(line.ends_with("run it again, it goes on where it stopped"), "{line}");
+            assert!(line.ends_with("run it again to continue"), "{line}");
             assert!(!stage.path(file).exists());
             assert_eq!(sent(&stage, file).bytes, 50_001);
 

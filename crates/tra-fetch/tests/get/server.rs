@@ -18,15 +18,15 @@ pub const LISTING: &str = "listing";
 /// How to answer a request for a file, or for the listing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// Break the connection after so many bytes of the file.
+    /// Close the connection after this many bytes of the file.
     Cut(usize),
-    /// The same, without having said how many there would be.
+    /// The same, without a Content-Length.
     CutUnsized(usize),
-    /// Send no more after so many bytes until the fault is mended.
+    /// Send nothing after this many bytes until the fault is removed.
     Stall(usize),
-    /// Another byte here.
+    /// Change the byte at this place.
     Corrupt(usize),
-    /// This status instead.
+    /// Answer with this status.
     Status(u16),
     /// State this ETag instead.
     Etag(&'static str),
@@ -270,7 +270,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Keeps the connection until the fault is mended.
+    /// Keeps the connection open until the fault is removed.
     fn stall(&self, state: MutexGuard<State>, file: &str) -> std::io::Result<()> {
         drop(state);
         while self.state.lock().unwrap().faults.contains_key(file) {

@@ -1,8 +1,6 @@
 //! Downloads that succeed, and what is already there.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use super::*;
 
@@ -70,7 +68,7 @@ fn files_of_others_are_not_overwritten() {
     fs::write(stage.path(VALIDATION), "mine").unwrap();
     let (error, line) = stage.error();
     assert!(matches!(error, FetchError::NotOurs { path } if path == stage.path(VALIDATION)));
-    assert!(line.ends_with("is in the way: it is not the hub's file; move it away"), "{line}");
+    assert!(line.ends_with("is in the way: it does not come from the hub; move it away"), "{line}");
     assert_eq!(fs::read(stage.path(VALIDATION)).unwrap(), b"mine");
 
     fs::remove_file(stage.path(VALIDATION)).unwrap();
@@ -82,7 +80,7 @@ fn a_folder_holds_one_data_set() {
     let stage = Stage::wikitext();
     stage.get();
     let error = stage.get_named("wikitext-103", SHORT).0.unwrap_err();
-    let said = format!("{} holds wikitext-2: ", stage.out().display());
+    let said = format!("{} contains wikitext-2: ", stage.out().display());
     assert_eq!(error.to_string(), said + "choose another folder for wikitext-103");
     stage.check();
 
@@ -103,25 +101,4 @@ fn flipflop_is_all_data_of_its_repository() {
     for (path, name) in paths.iter().zip(expected) {
         assert_eq!(fs::read(path).unwrap(), stage.server.content(name));
     }
-}
-
-/// `HF_ENDPOINT` can only be set for another process: the next test in this very program.
-#[test]
-fn the_variable_names_the_hub() {
-    let stage = Stage::wikitext();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "whole::child_of_the_variable", "--ignored"])
-        .env("HF_ENDPOINT", stage.server.address() + "/")
-        .env("OUT_OF_THE_TEST", stage.out())
-        .output()
-        .unwrap();
-    assert!(child.status.success(), "{child:?}");
-    stage.check();
-}
-
-#[test]
-#[ignore = "run by the_variable_names_the_hub"]
-fn child_of_the_variable() {
-    let out = std::env::var_os("OUT_OF_THE_TEST").unwrap();
-    get(&Request::new("wikitext-2", Path::new(&out)), &mut ()).unwrap();
 }
