@@ -1,4 +1,4 @@
-//! `tra demo`: TRA and RoPE beside each other, in a minute or two.
+//! `tra demo`: compares TRA and RoPE in a minute or two.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ use tra_report::tables;
 use crate::interrupt::{STOPPED, on_interrupt};
 use crate::terminal::{self, Terminal};
 
-/// What is trained: the smallest setting in which TRA is always fully right and RoPE has every
-/// chance on the lengths it was trained on.
+/// The grid of runs: the smallest setting in which TRA gets every sequence right, and in which RoPE
+/// can learn the lengths it is trained on.
 const GRID: &str = include_str!("../demo.toml");
 
-/// Sequences of each split, and of each far length.
+/// Sequences per split at the training length.
 const SEQUENCES: u64 = 128;
-/// Far lengths, as multiples of the training length, and sequences of each.
+/// Longer lengths, as multiples of the training length, and sequences per length.
 const FAR: [(usize, u64); 3] = [(4, 32), (16, 8), (32, 4)];
 
 /// Train and compare TRA and RoPE in a minute or two
@@ -65,7 +65,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         };
         let Some(results) = results else {
             terminal.clear();
-            terminal::say(&format!("stopped; go on with: tra demo --out {}", grid.out.display()));
+            let out = grid.out.display();
+            terminal::say(&format!("stopped; continue with: tra demo --out {out}"));
             return Ok(ExitCode::from(STOPPED));
         };
         rows.push(cell.row(results));
@@ -84,7 +85,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tests a trained run near and far; `None` if it was interrupted.
+/// Tests a trained run at the training length and at longer lengths; `None` if interrupted.
 fn test(
     cell: &Cell,
     device: &Device,
@@ -117,7 +118,7 @@ fn test(
 mod tests {
     use super::*;
 
-    /// The demo itself takes minutes; that its settings are sound takes none.
+    /// Checks the settings only, because the demo itself takes minutes.
     #[test]
     fn the_grid_is_sound() {
         let grid: SweepConfig = toml::from_str(GRID).unwrap();
