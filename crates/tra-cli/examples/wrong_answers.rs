@@ -6,7 +6,7 @@
 //! also precede an earlier position.
 //!
 //! ```sh
-//! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
+//! cargo run --release --example wrong_answers -- runs/ff iid 4096 64   # split, length, sequences
 //! ```
 
 use std::collections::BTreeMap;

@@ -74,7 +74,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     terminal.clear();
     let trained = cells[0].config.length.map_or(0, |length| length.to);
     terminal::print(&format!(
-        "flip-flop, trained on {trained} tokens; share of sequences with every read correct:\n\n{}\n",
+        "flip-flop, trained on {trained} tokens; share of sequences with every read correct:\n\n\
+         {}\n",
         tables::grid(&rows)
     ))?;
     let out = grid.out.join("report.html");

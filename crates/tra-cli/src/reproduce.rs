@@ -34,8 +34,8 @@ Examples:
 
 The settings are in crates/tra-lab/experiments, our results in docs/experiments.md.")]
 pub struct Args {
-    /// Experiment: flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all,
-    /// or a file like those in crates/tra-lab/experiments
+    /// Experiment: flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing,
+    /// all, or a file like those in crates/tra-lab/experiments
     name: String,
 
     /// quick (about an hour on two cores) or paper (the paper's sizes and steps)

@@ -1,18 +1,18 @@
-//! Broken files for every reader of the workspace, the same ones every time.
+//! Tests every file reader of the workspace with broken files. Every run uses the same files.
 //!
-//! `cargo fuzz` needs a nightly compiler and runs without end; this runs with the other tests. A
-//! target is a reader and a few small files ([`Target`]). It is given what was found before
-//! (`cases/TARGET/`), then the files as they are, then 10,000 of them changed at random ([`Mutator`]).
-//! For each:
+//! `cargo fuzz` needs a nightly compiler and never ends; this crate runs with the other tests. A
+//! [`Target`] is a reader and a few small files. The reader is given the failing inputs found
+//! earlier (`cases/TARGET/`), then the original files, then 10,000 random changes of them
+//! ([`Mutator`]). For each input:
 //!
-//! - nothing panics;
-//! - an error is one line;
-//! - memory stays within [`MEMORY`] beside the size of the file ([`Counting`]);
-//! - it does not take long.
+//! - the reader does not panic
+//! - an error is one line
+//! - memory stays within [`MEMORY`] plus the size of the file ([`Counting`])
+//! - reading does not take long
 //!
-//! `TRA_FUZZ_INPUTS=200000` makes a campaign of it, `TRA_FUZZ_SEED=2` another one. An input that fails
-//! is kept in the folder for temporary files, and its path printed; once mended, it belongs into
-//! `cases/TARGET/`.
+//! `TRA_FUZZ_INPUTS=200000` runs a longer campaign, `TRA_FUZZ_SEED=2` a different one. A failing
+//! input is saved in the temporary folder, and its path is printed. Once the bug is fixed, move the
+//! input to `cases/TARGET/`.
 
 mod memory;
 mod mutate;
@@ -28,37 +28,37 @@ use std::time::{Duration, Instant};
 pub use memory::Counting;
 pub use mutate::Mutator;
 
-/// Inputs of a target, beside its files and the cases found before.
+/// Number of random inputs per target, in addition to its files and the cases found earlier.
 const INPUTS: u64 = 10_000;
 
-/// Bytes a reader may take beside those of its input.
+/// Bytes a reader may allocate, in addition to the size of its input.
 pub const MEMORY: usize = 64 << 20;
 
-/// An input that takes longer is a failure; a busy machine is allowed for.
+/// Time limit per input. It allows for a busy machine.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Failures that are told apart by where they come from; a few of them are enough to begin with.
+/// Maximum number of failures to report. Failures are distinguished by their origin.
 const MOST_FAILURES: usize = 20;
 
-/// One at a time: memory is counted for the whole process.
+/// Runs one target at a time, because memory is counted for the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A reader and what it is given.
+/// A reader and its inputs.
 pub struct Target<'a> {
-    /// Names its folder of cases.
+    /// Name of the target and of its folder of cases.
     pub name: &'a str,
-    /// What the files are called; readers go by that.
+    /// File name of the inputs. Readers may depend on it.
     pub file: &'a str,
-    /// Files in order, or as good as.
+    /// Files that are valid, or nearly so.
     pub corpus: Vec<Vec<u8>>,
     /// Words and numbers of the format.
     pub words: &'a [&'a str],
 }
 
-/// Gives a reader everything. It is to return its error as text, if it has one.
+/// Runs a reader on every input of a target. The reader returns its error as text.
 ///
 /// # Panics
-/// When an input fails, with the paths of all that did.
+/// If an input fails, with the paths of all failing inputs.
 pub fn fuzz(target: &Target<'_>, mut read: impl FnMut(&Path) -> Result<(), String>) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = std::env::temp_dir().join(format!("tra-fuzz-{}", std::process::id()));
@@ -88,7 +88,7 @@ pub fn fuzz(target: &Target<'_>, mut read: impl FnMut(&Path) -> Result<(), Strin
     let _ = fs::remove_dir_all(&folder);
 }
 
-/// Writes a file over what it held: making it anew every time takes milliseconds on some file systems.
+/// Overwrites a file in place. Creating it each time takes milliseconds on some file systems.
 pub fn put(path: &Path, bytes: &[u8]) {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let mut file = file.expect("a folder for temporary files");
@@ -109,16 +109,16 @@ fn cases(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).expect("a case that can be read")).collect()
 }
 
-/// Where the latest panic was, of whichever thread.
+/// Location and message of the latest panic of any thread.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn last_panic() -> MutexGuard<'static, String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a reader took an input.
+/// How a reader handled an input.
 struct Measured {
-    /// Its result; none if it panicked.
+    /// Its result; `None` if it panicked.
     result: Option<Result<(), String>>,
     peak: usize,
     time: Duration,
@@ -138,7 +138,7 @@ fn measure(read: impl FnOnce() -> Result<(), String>) -> Measured {
 }
 
 impl Measured {
-    /// What is wrong with it, if anything is.
+    /// Returns the reason for a failure, if any.
     fn failure(&self, bytes: usize) -> Option<String> {
         match &self.result {
             None => Some(format!("panic at {}", last_panic().replace('\n', " "))),
@@ -154,11 +154,11 @@ impl Measured {
     }
 }
 
-/// What came of all inputs.
+/// Summary over all inputs.
 #[derive(Default)]
 struct Summary {
     inputs: u64,
-    /// Those without an error; a target whose inputs are all refused finds little.
+    /// Number of inputs without an error. A target that refuses all inputs finds little.
     taken: u64,
     peak: usize,
     time: Duration,
@@ -184,13 +184,14 @@ impl std::fmt::Display for Summary {
     }
 }
 
-/// Failing inputs, one of each kind.
+/// Failing inputs, one per kind of failure.
 #[derive(Default)]
 struct Failures(BTreeMap<String, PathBuf>);
 
 impl Failures {
     fn add(&mut self, reason: String, input: &[u8], folder: &Path) {
-        // Of a kind by their beginning: the place of a panic, and not the numbers in its message.
+        // The kind is the start of the reason without digits: where a panic occurred, but not the
+        // numbers in its message.
         let kind: String = reason.chars().take(90).filter(|c| !c.is_ascii_digit()).collect();
         if self.0.keys().any(|known| known.starts_with(&kind)) || self.0.len() >= MOST_FAILURES {
             return;
@@ -233,7 +234,7 @@ mod tests {
             drop(std::hint::black_box(vec![1u8; 80 << 20]));
             Ok(())
         };
-        // Other tests of this process take a little, too.
+        // Other tests of this process also use a little memory.
         assert!(of(hog).starts_with("memory: 8"));
     }
 

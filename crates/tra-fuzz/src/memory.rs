@@ -1,4 +1,4 @@
-//! Counts memory as it is taken.
+//! Counts allocated memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Refused outright: no input is so large, and the machine need not find out whether it has as much.
+/// Size of an allocation that is always refused. No input is that large, and the machine should not
+/// try to provide it.
 const TOO_MUCH: usize = 4 << 30;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static INPUT: Mutex<String> = Mutex::new(String::new());
 
-/// The system's allocator, counted. A test takes it with `#[global_allocator]`.
+/// The system allocator with counters. Tests install it with `#[global_allocator]`.
 pub struct Counting;
 
 fn add(bytes: usize) {
@@ -21,7 +22,8 @@ fn add(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-/// The process ends with such a request, so the input is named now.
+/// Returns whether to refuse a request. A refused request ends the process, so the input is printed
+/// first.
 fn refuse(bytes: usize) -> bool {
     if bytes < TOO_MUCH {
         return false;
@@ -35,14 +37,15 @@ fn refuse(bytes: usize) -> bool {
     true
 }
 
-// SAFETY: every call goes to the system's allocator as it is, or gets null, which means refused.
+// SAFETY: every call is passed unchanged to the system allocator, or returns null, which means that
+// the allocation failed.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if refuse(layout.size()) {
             return std::ptr::null_mut();
         }
         add(layout.size());
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller upholds the same contract, and the arguments are unchanged.
         unsafe { System.alloc(layout) }
     }
 
@@ -51,13 +54,13 @@ unsafe impl GlobalAlloc for Counting {
             return std::ptr::null_mut();
         }
         add(layout.size());
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller upholds the same contract, and the arguments are unchanged.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller upholds the same contract, and the arguments are unchanged.
         unsafe { System.dealloc(pointer, layout) }
     }
 
@@ -67,12 +70,12 @@ unsafe impl GlobalAlloc for Counting {
         }
         add(size);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those asked for.
+        // SAFETY: the caller upholds the same contract, and the arguments are unchanged.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
-/// Says which input comes next.
+/// Sets the path of the next input.
 pub(crate) fn announce(path: &Path) {
     if let Ok(mut current) = INPUT.lock()
         && *current != path.to_string_lossy()
@@ -81,14 +84,14 @@ pub(crate) fn announce(path: &Path) {
     }
 }
 
-/// Begins to watch for a peak; returns what is taken now.
+/// Resets the peak. Returns the number of bytes allocated now.
 pub(crate) fn start() -> usize {
     let live = LIVE.load(Ordering::Relaxed);
     PEAK.store(live, Ordering::Relaxed);
     live
 }
 
-/// The most that was taken at once since [`start`].
+/// Returns the largest number of bytes allocated at the same time since [`start`].
 pub(crate) fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }

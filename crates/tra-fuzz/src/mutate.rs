@@ -1,8 +1,8 @@
-//! Changes files at random, the same way every time.
+//! Changes files at random, in a reproducible way.
 
 use tra_random::Stream;
 
-/// Numbers at the edges of what fields hold.
+/// Numbers at the limits of integer fields.
 const EDGES: [u64; 14] = [
     0,
     1,
@@ -20,7 +20,7 @@ const EDGES: [u64; 14] = [
     u64::MAX,
 ];
 
-/// The same for numbers that are written out.
+/// Numbers at the limits of fields, as text.
 const NUMBERS: [&str; 16] = [
     "0",
     "-1",
@@ -40,10 +40,10 @@ const NUMBERS: [&str; 16] = [
     "0.5",
 ];
 
-/// No input grows beyond it.
+/// Largest size of an input, in bytes.
 const LARGEST: usize = 1 << 18;
 
-/// Makes inputs out of others.
+/// Makes new inputs from given ones.
 pub struct Mutator<'a> {
     stream: Stream,
     drawn: u64,
@@ -51,16 +51,16 @@ pub struct Mutator<'a> {
 }
 
 impl<'a> Mutator<'a> {
-    /// The same seed makes the same inputs.
+    /// Creates a mutator. The same seed makes the same inputs.
     pub fn new(seed: u64, words: &'a [&'a str]) -> Self {
         Self { stream: Stream::new(seed), drawn: 0, words }
     }
 
-    /// One of `sources`, changed in a few places.
+    /// Returns one of `sources`, changed in a few places.
     pub fn next(&mut self, sources: &[&[u8]]) -> Vec<u8> {
         let Some(source) = self.one_of(sources) else { return Vec::new() };
         let mut input = source.to_vec();
-        // Most of the time one or two: more seldom get past the first check of a reader.
+        // Mostly one or two changes. With more, an input rarely passes the first check of a reader.
         let changes = 1 + self.below(3) * self.below(2) + self.below(2);
         for _ in 0..changes {
             self.change(&mut input, sources);
@@ -130,7 +130,7 @@ impl<'a> Mutator<'a> {
         input.splice(at..at, word.bytes());
     }
 
-    /// Another number or word in place of one that is written out.
+    /// Replaces a number or word in the text by another one.
     fn replace_run(&mut self, input: &mut Vec<u8>, is: fn(&u8) -> bool) {
         let start = self.below(input.len().max(1));
         let Some(from) = input.iter().skip(start).position(is).map(|at| at + start) else { return };
@@ -145,17 +145,17 @@ impl<'a> Mutator<'a> {
         self.one_of(self.words).unwrap_or_default()
     }
 
-    /// A number at the edge of what its bytes can hold.
+    /// Stores a number at the limits of its field.
     fn edge(&mut self, input: &mut [u8]) {
         let width = [1, 2, 4, 8][self.below(4)];
         let value = EDGES[self.below(EDGES.len())];
         self.store(input, width, value);
     }
 
-    /// A number that may be a length, and is no longer right.
+    /// Falsifies a number that may be a length.
     fn lie(&mut self, input: &mut [u8]) {
         let width = [1, 2, 4, 8][self.below(4)];
-        // Lengths and offsets are small numbers; look for one.
+        // Lengths and offsets are small numbers, so this searches for one.
         for _ in 0..64 {
             let at = self.below(input.len().max(1));
             let Some(bytes) = input.get_mut(at..at + width) else { continue };
@@ -201,7 +201,7 @@ impl<'a> Mutator<'a> {
         input.get_mut(at)
     }
 
-    /// Some bytes in a row; seldom many.
+    /// Chooses a range of bytes, rarely a long one.
     fn part(&mut self, input: &[u8]) -> (usize, usize) {
         let from = self.below(input.len() + 1);
         let most = [4, 32, input.len()][self.below(3)].min(input.len() - from);
