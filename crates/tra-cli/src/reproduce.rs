@@ -95,7 +95,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let experiment = Experiment::open(name)?;
         let timed = matches!(experiment, Experiment::Timing(_));
         if timed && args.name != "all" && (args.jobs.is_some() || args.device != DEVICE) {
-            bail!("timing does not support --jobs and --device");
+            bail!("timing does not support --jobs or --device");
         }
         // Reports mistakes now, not after hours of training.
         let options = options(&args, name, &experiment);

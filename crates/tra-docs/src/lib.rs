@@ -34,8 +34,8 @@
 //! | `lines` | `FILE [lines=FROM-TO]` | lines of a text file in a fenced block |
 //!
 //! Formats: `text`, `int` (with thousands separators), `.2` (decimals), `%1` (a share in percent),
-//! `time`, `bytes`. To combine several values into a single figure, put `mean`, `sum`, `min`, `max`,
-//! `count` or `range` before the format.
+//! `time`, `bytes`. To combine several values into a single figure, put `mean`, `sum`, `min`,
+//! `max`, `count` or `range` before the format.
 //!
 //! # The rule
 //!

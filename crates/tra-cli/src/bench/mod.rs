@@ -31,8 +31,8 @@ Workloads:
   prefill     forward without gradients
   decode      one token after a context of the given length
 
-Times are medians. The share of peak performance counts the operations of dense
-attention, so a mechanism that skips distant keys can exceed 100%.
+Times are medians. The share of peak performance counts the matrix products of
+dense attention, so a mechanism that skips distant keys can exceed 100%.
 
 TRA_ISA=avx512|avx2|neon|portable selects the instruction set of the kernels.")]
 pub struct Args {
