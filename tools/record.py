@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Record tensors from PyTorch for `tra verify`.
+"""Records tensors from PyTorch for `tra verify`.
 
     pip install torch numpy safetensors
     python tools/record.py attention out.safetensors --length 257 --head-dim 24
     python tools/record.py model out.safetensors --length 513 --vocab 257 --loss next
     python tools/record.py model out.safetensors --state-dict out.pt
 
-The decoder below is written from the formulas (docs/verify.md lists them). To prove that a model of
-your own is the same model in `tra`, import `record_model` and hand it your module: all it needs is
-`state_dict()` under the reference names and a forward from tokens to logits.
+The decoder below implements the formulas in docs/verify.md. To check that your own model is the
+same model in `tra`, import `record_model` and pass it your module. The module needs a
+`state_dict()` with the reference names, and a forward pass from tokens to logits.
 """
 
 import argparse
@@ -24,13 +24,17 @@ def rms(x, eps=1e-6):
 
 
 def tra(q, k, v, gate):
-    """q, k, v [batch, heads, length, head_dim] before the norm, gate [batch, heads, length]."""
+    """Computes Threshold Relative Attention.
+
+    q, k and v have shape [batch, heads, length, head_dim] and are not yet normalized. gate has
+    shape [batch, heads, length].
+    """
     length, dim = q.shape[-2:]
     score = rms(q) @ rms(k).transpose(-1, -2) / dim**0.5
     keep = torch.tril(torch.ones(length, length, dtype=torch.bool)) & (score > 0)
     count = keep.int().flip(-1).cumsum(-1).flip(-1) * keep
     logit = score + F.logsigmoid(gate)[..., None] * count
-    # The softmax of a row of -inf has NaN gradients: rows that keep nothing must not reach it.
+    # The softmax of a row of -inf has NaN gradients, so rows that keep nothing must not reach it.
     empty = ~keep.any(-1, keepdim=True)
     weights = logit.masked_fill(~keep, -torch.inf).masked_fill(empty, 0.0).softmax(-1) * ~empty
     return keep, count, weights, weights @ v

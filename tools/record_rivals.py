@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Record the rivals of TRA as PyPI libraries compute them, for `tra verify`.
+"""Records the rivals of TRA, as computed by PyPI libraries, for `tra verify`.
 
     pip install torch safetensors x-transformers rotary-embedding-torch transformers \
         fla-core entmax scalable-softmax
     python tools/record_rivals.py --out tests/recorded
     python tools/record_rivals.py --out /tmp fox fox_fla
 
-Every recording below calls the library for what makes the mechanism: the bias, the rotation, the gates,
-the normaliser. Where its conventions differ from ours, inputs are arranged so that it computes our
-definition, and the metadata say how (`called`). Inputs and parameters are drawn in f32 and handed over
-in f64, so that the library sees exactly what the file holds; the results are rounded to f32.
+Each recording calls a library for the core of the mechanism: the bias, the rotation, the gates or
+the normaliser. If its conventions differ from ours, the inputs are rearranged so that it computes
+our definition. The metadata field `called` says how. Inputs and parameters are drawn in f32 and
+passed in f64, so that the library sees exactly the values in the file. Results are rounded to f32.
 """
 
 import argparse
@@ -28,10 +28,11 @@ RECORDINGS = {}
 
 
 def recording(name, library, called, shape, width=None, parameters={}, settings={}, layer=0, also=None):
-    """Registers `attend(q, k, v, hidden, parameters)` as what makes rival_<name>.safetensors.
+    """Registers `attend(q, k, v, hidden, parameters)`, which computes rival_<name>.safetensors.
 
-    shape is that of q: batch, heads, length, head_dim. width is that of the hidden states, for mechanisms
-    that read them. parameters are (shape, mean, deviation) under our names. also is a second library.
+    shape is the shape of q: batch, heads, length, head_dim. width is the width of the hidden states,
+    for mechanisms that read them. parameters maps our names to (shape, mean, deviation). also names
+    a second library.
     """
 
     def register(attend):
@@ -49,7 +50,7 @@ def causal(length):
 
 
 def dense(q, k, v, bias=None):
-    """PyTorch's own attention, scaled by 1 / sqrt(head_dim)."""
+    """Computes PyTorch's own attention, scaled by 1 / sqrt(head_dim)."""
     if bias is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     bias = bias.masked_fill(~causal(q.shape[-2]), -torch.inf)
@@ -59,7 +60,7 @@ def dense(q, k, v, bias=None):
 def attend_of_x_transformers(**settings):
     from x_transformers.attend import Attend
 
-    # All that qk_norm does in Attend is to leave the softmax in f64; it normalises nothing.
+    # In Attend, qk_norm only keeps the softmax in f64. It does not normalise anything.
     return Attend(causal=True, qk_norm=True, **settings)
 
 
@@ -89,15 +90,18 @@ def rope(q, k, v, hidden, parameters):
 
 
 def rotate(x, theta):
-    """rotary-embedding-torch turns dimensions 2t and 2t+1 together, ours t and t + e/2: the order of the
-    dimensions is changed on the way in. A last, odd one is not turned by either."""
+    """Rotates x with rotary-embedding-torch.
+
+    The library rotates dimensions 2t and 2t + 1 together, our code t and t + e/2. The dimensions
+    are therefore reordered first. Neither rotates the last dimension if their number is odd.
+    """
     from rotary_embedding_torch import RotaryEmbedding
 
     dim = x.shape[-1]
     half = dim // 2
     order = torch.arange(2 * half).view(2, half).T.flatten()
     order = torch.cat((order, torch.arange(2 * half, dim)))
-    # Its cache of angles does not take an odd dimension.
+    # The library's cache of angles does not support an odd dimension.
     rotary = RotaryEmbedding(dim, theta=theta, cache_if_possible=False).double()
     return rotary.rotate_queries_or_keys(x[..., order])
 
@@ -128,7 +132,7 @@ def alibi(q, k, v, hidden, parameters):
 COPE = "CoPE(head_dim, heads, max_pos=npos) in Attend(causal=True, cope=...)"
 
 
-# A table so short that most keys lie beyond its end, and one that is never used up.
+# One table is so short that most keys lie beyond its end. The end of the other is never reached.
 @recording("cope", "x-transformers", COPE, SMALL, parameters=dict(pos_emb=((8, 5),)), settings=dict(npos=8))
 @recording("cope_e16", "x-transformers", COPE, WIDE, parameters=dict(pos_emb=((64, 16),)))
 def cope(q, k, v, hidden, parameters):
@@ -137,8 +141,8 @@ def cope(q, k, v, hidden, parameters):
     table = parameters["pos_emb"]
     npos, dim = table.shape
     attend = attend_of_x_transformers(cope=CoPE(dim, q.shape[1], npos))
-    # Where a position is whole, the slope of the bias jumps: none may be so near that f32 could fall
-    # on the other side.
+    # The slope of the bias jumps at integer positions. No position may be so close to an integer
+    # that f32 could fall on the other side.
     gates = (q @ k.mT / dim**0.5).sigmoid() * causal(q.shape[-2])
     position = gates.flip(-1).cumsum(-1).flip(-1)[..., causal(q.shape[-2])]
     assert (position - position.round()).abs().min() > 1e-5, "draw again: a position is nearly whole"
@@ -146,7 +150,7 @@ def cope(q, k, v, hidden, parameters):
 
 
 def gate(width):
-    # Mean 2: gates that let keys of some way back matter.
+    # With mean 2, the gates let distant keys matter.
     return {"fgate_proj.weight": ((3, width),), "fgate_proj.bias": ((3,), 2)}
 
 
@@ -167,7 +171,7 @@ def fox(q, k, v, hidden, parameters):
 @recording(
     "fox_fla", "fla-core",
     "naive_forgetting_attn (f32) with g = logsigmoid(linear(hidden, fgate_proj)), as its ForgettingAttention has it",
-    # It works in f32 throughout: short, so that its sums are off by little.
+    # The library computes in f32. The sequence is short, so that its sums have small errors.
     SMALL, width=15, parameters=gate(15),
 )
 def fox_fla(q, k, v, hidden, parameters):
@@ -245,7 +249,7 @@ def t5(q, k, v, hidden, parameters):
     return attend_of_x_transformers()(q, k, v, attn_bias=bias)[0]
 
 
-# Longer than max_distance, with the default settings.
+# A sequence longer than max_distance, with the default settings.
 @recording(
     "t5_long", "transformers",
     "T5Attention.compute_bias of a decoder, 32 buckets up to 128, added to the scores (T5 itself leaves them "
@@ -259,7 +263,7 @@ def t5_long(q, k, v, hidden, parameters):
     _, heads, length, _ = q.shape
     config = T5Config(is_decoder=True, num_heads=heads)
     layer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-    # functional_call runs forward, and what is wanted is a method beside it.
+    # functional_call runs forward, but another method is needed here.
     layer.forward = layer.compute_bias
     table = {"relative_attention_bias.weight": parameters["relative_bias"]}
     return dense(q, k, v, functional_call(layer, table, (length, length)))
@@ -303,7 +307,7 @@ def asentmax(q, k, v, hidden, parameters):
         n = torch.tensor(i + 1.0, dtype=q.dtype)
         visible = scores[:, :, i, : i + 1]
         back = torch.arange(i, -1, -1, dtype=q.dtype) / torch.arange(1, half + 1)[:, None]
-        # One key has all the weight whatever the scale, and ln(1) to a negative power is infinite.
+        # A single key has all the weight for any scale, and ln(1) to a negative power is infinite.
         scale = 1 + beta[:, i] * n.log() ** gamma[:, i] if i else torch.ones_like(beta[:, i])
         logits = torch.cat((visible[:, :half] - back, visible[:, half:] * scale[..., None]), 1)
         return entmax15(logits, dim=-1)[:, :, None] @ v[:, :, : i + 1]
@@ -314,7 +318,7 @@ def asentmax(q, k, v, hidden, parameters):
 def record(path, name):
     r = RECORDINGS[name]
     batch, heads, length, dim = r["shape"]
-    # A seed of its own for every file, so that a new one changes no other.
+    # Each file has its own seed, so that a new file does not change the others.
     draw = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     normal = lambda shape, mean=0, std=1: (mean + std * torch.randn(shape, generator=draw)).double()
 

@@ -1,9 +1,12 @@
-//! What every head does where a model goes wrong: the first wrong answers of a run on fresh sequences, how many keys each
-//! head keeps there, and the keys that have the most weight. Before them, to compare with, an answer that is right.
-//! At the end, how often it is wrong where an earlier place looks alike: has the same tokens before it.
+//! Shows what each head does where a model answers wrongly.
+//!
+//! Prints one right answer for comparison, then the first wrong answers of a run on fresh
+//! sequences. For each answer it prints how many keys each head keeps, and the keys with the most
+//! weight. Finally it prints how often answers are wrong, by how many of the tokens before them
+//! also precede an earlier position.
 //!
 //! ```sh
-//! cargo run --release --example wrong_answers -- runs/ff iid 4096 64     # split, length, sequences
+//! cargo run --release --example wrong_answers -- runs/ff iid 4096 64   # split, length, sequences
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,9 +19,9 @@ use tra_lab::run_dir::RunDir;
 use tra_nn::{Decoder, LayerProbe, Pass, Probe};
 use tra_tasks::{OpenTask, Sample};
 
-/// How many keys are shown of a head.
+/// Number of keys shown per head.
 const SHOWN: usize = 3;
-/// How many wrong answers are shown.
+/// Number of wrong answers shown.
 const DETAILED: usize = 20;
 
 fn main() -> ExitCode {
@@ -43,7 +46,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let device = tra_nn::device::by_name("flex")?;
     let (_, decoder) = run.newest_model(&device, |warning| eprintln!("{warning}"))?;
     let (mut right, mut compared, mut detailed) = (0, false, 0);
-    // By how many tokens before it another place has too: answers, and those of them that are wrong.
+    // All answers and wrong answers, by the result of `same_before`.
     let mut alike: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
     for number in 0..sequences {
         let sample = task.draw(split, (length, length), config.seed, number)?;
@@ -78,7 +81,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The most tokens before `place` that stand before an earlier place as well, where another token follows.
+/// Returns the largest number of tokens before `place` that also precede an earlier position with a
+/// different token.
 fn same_before(tokens: &[u32], place: usize) -> usize {
     let before = |end: usize| tokens[..end].iter().rev();
     let others = (1..place).filter(|&other| tokens[other] != tokens[place]);
@@ -86,7 +90,7 @@ fn same_before(tokens: &[u32], place: usize) -> usize {
     others.map(same).max().unwrap_or(0)
 }
 
-/// The answers at `places`, each the work of the query before it.
+/// Prints the answers at `places`. Each answer is the output of the query before it.
 fn show(
     decoder: &Decoder,
     task: &OpenTask,
@@ -117,7 +121,7 @@ fn show(
     Ok(())
 }
 
-/// What each head of a layer does at `query`.
+/// Describes what each head of a layer does at `query`.
 fn heads(probe: &LayerProbe, query: usize, name: &impl Fn(usize) -> String) -> Vec<String> {
     let Some(weights) = &probe.weights else { return Vec::new() };
     let [_, heads, _, _] = weights.dims();

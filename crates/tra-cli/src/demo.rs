@@ -37,8 +37,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let found = demo::run(args.out.clone(), args.seed, &device, &interrupted, &mut terminal)?;
     terminal.clear();
     let Some(Demo { trained, table, page }) = found else {
-        let out = args.out.display();
-        terminal::say(&format!("stopped; continue with: tra demo --out {out}"));
+        let (out, seed) = (args.out.display(), args.seed);
+        terminal::say(&format!("stopped; continue with: tra demo --seed {seed} --out {out}"));
         return Ok(ExitCode::from(STOPPED));
     };
     terminal::print(&format!(

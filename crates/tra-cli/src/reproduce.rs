@@ -1,4 +1,4 @@
-//! `tra reproduce`: an experiment of the paper, from training to the table.
+//! `tra reproduce`: repeats an experiment of the paper, from training to the table.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::crash;
 use crate::interrupt::{STOPPED, on_interrupt};
 use crate::terminal::{self, Terminal};
 
-/// Where runs are made unless told otherwise.
+/// Default device.
 const DEVICE: &str = "flex";
 
 /// Repeat an experiment of the paper, from training to tables and plots
 ///
-/// Prints first how long it will take. An interrupted experiment continues where it stopped:
-/// finished runs are neither trained nor evaluated again.
+/// First prints how long it will take. An interrupted experiment continues where it stopped:
+/// finished runs are not trained or evaluated again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +34,8 @@ Examples:
 
 The settings are in crates/tra-lab/experiments, our results in docs/experiments.md.")]
 pub struct Args {
-    /// Experiment: flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing, all,
-    /// or a file like those in crates/tra-lab/experiments
+    /// Experiment: flipflop, copy, repeats, rivals, induct, instruct, ablation, wikitext, timing,
+    /// all, or a file like those in crates/tra-lab/experiments
     name: String,
 
     /// quick (about an hour on two cores) or paper (the paper's sizes and steps)
@@ -63,11 +63,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Print what is left to do and how long it will take, and stop
+    /// Print what is left to do and how long it will take, then exit
     #[arg(long)]
     dry_run: bool,
 
-    /// Number of runs at a time, which share the threads [default: one per thread, or one on a GPU]
+    /// Number of parallel runs, which share the threads [default: one per thread, or one on a GPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 
@@ -75,7 +75,7 @@ pub struct Args {
     #[arg(long, default_value = DEVICE)]
     device: String,
 
-    /// Make runs for the process that started this one
+    /// Train runs for the parent process
     #[arg(long, hide = true)]
     worker: bool,
 }
@@ -95,9 +95,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let experiment = Experiment::open(name)?;
         let timed = matches!(experiment, Experiment::Timing(_));
         if timed && args.name != "all" && (args.jobs.is_some() || args.device != DEVICE) {
-            bail!("timing has no jobs and no device to choose from");
+            bail!("timing does not support --jobs or --device");
         }
-        // Now, and not hours from now.
+        // Reports mistakes now, not after hours of training.
         let options = options(&args, name, &experiment);
         experiment.check(&options).with_context(|| name.to_string())?;
         experiments.push((name, experiment, options));
@@ -130,12 +130,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(terminal::list_failures(&failures))
 }
 
-/// Makes runs for the process that started this one, and tells it of them in lines of JSON.
+/// Trains runs for the parent process, and reports events to it as lines of JSON.
 fn worker(args: &Args) -> Result<ExitCode> {
     crash::answer_to_asker();
     let interrupted = on_interrupt(None)?;
     stop_with_parent(&interrupted);
-    // A parent that is gone is no reason to stop before the step is saved.
+    // Even if the parent has ended, the current step is still saved.
     let mut tell = |event: Event| {
         if let Ok(line) = serde_json::to_string(&event) {
             let _ = terminal::write_out(&format!("{line}\n"));
@@ -161,7 +161,7 @@ fn options(args: &Args, name: &str, experiment: &Experiment) -> Options {
     let Args { models, tasks, seeds, .. } = args;
     let selection =
         Selection { models: models.clone(), tasks: tasks.clone(), seeds: seeds.clone() };
-    // Of all experiments, only the ones that have such choices are given them.
+    // With `all`, each experiment receives only the options that it supports.
     let all = args.name == "all";
     let is_text = matches!(experiment, Experiment::Text(_));
     let is_timing = matches!(experiment, Experiment::Timing(_));
@@ -177,7 +177,7 @@ fn options(args: &Args, name: &str, experiment: &Experiment) -> Options {
     }
 }
 
-/// Where an experiment goes.
+/// Returns the output directory of an experiment.
 fn folder(args: &Args, name: &str) -> PathBuf {
     match &args.out {
         Some(out) if args.name == "all" => out.join(name),
@@ -189,7 +189,8 @@ fn folder(args: &Args, name: &str) -> PathBuf {
     }
 }
 
-/// What was typed that bears on the results, but for where they go.
+/// Returns the command line with every option that affects the results, without the output
+/// directory.
 fn typed(args: &Args, name: &str, text: bool) -> Vec<OsString> {
     let mut words: Vec<OsString> =
         vec!["reproduce".into(), name.into(), "--scale".into(), args.scale.name().into()];

@@ -1,4 +1,4 @@
-//! `tra sweep`: a grid of runs.
+//! `tra sweep`: trains a grid of runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "i/n")]
     shard: Option<Shard>,
 
-    /// List the runs of the grid or shard, and stop
+    /// List the runs of the grid or shard, then exit
     #[arg(long)]
     list: bool,
 
@@ -52,15 +52,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         terminal::print(&names.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupted = on_interrupt(Some("the step at hand and saving"))?;
+    let interrupted = on_interrupt(Some("the current step and saving"))?;
     let (mut terminal, mut failures) = (Terminal::new(), Failures::default());
     let whole = sweep::run(&mine, &device, &interrupted, &mut failures, &mut terminal)?;
     terminal.clear();
     if !whole {
-        terminal::say(&format!("stopped; go on with: tra sweep {}", args.config.display()));
+        terminal::say(&format!("stopped; continue with: tra sweep {}", args.config.display()));
         return Ok(ExitCode::from(STOPPED));
     }
-    // Once every run of the grid is done or has failed, by whichever shard.
+    // Empty until every run of the grid has finished or failed, in any shard.
     let rows = sweep::results(&all, &failures)?.unwrap_or_default();
     if !rows.is_empty() {
         terminal::print(&tables::grid(&rows))?;

@@ -1,4 +1,4 @@
-//! Progress and output, the same for every command.
+//! Progress and output of all commands.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
@@ -16,7 +16,8 @@ use tra_report::Measure;
 use tra_report::text::percent;
 pub use tra_report::text::{bytes, duration, plural, whole as thousands};
 
-/// Prints and flushes. If the reader has closed the pipe (`tra … | head`), ends the program quietly.
+/// Prints and flushes. If the reader has closed the pipe (`tra … | head`), ends the program
+/// silently.
 pub fn print(text: &str) -> Result<()> {
     match write_out(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
@@ -48,7 +49,8 @@ pub fn write_out(text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Prints a line on standard error. A closed pipe is ignored: a training run still has steps to save.
+/// Prints a line on standard error. A closed pipe is ignored, because a training run still has
+/// steps to save.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
@@ -74,14 +76,15 @@ pub fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into())
 }
 
-/// Shows events: with bars on a terminal, and with a line now and then elsewhere. Bars vanish with it.
+/// Shows events: as progress bars on a terminal, otherwise as occasional lines. Dropping it removes
+/// the bars.
 pub struct Terminal {
     bars: Option<MultiProgress>,
-    /// One for this process, or one for each worker.
+    /// One line for this process, or one per worker.
     lines: Vec<Line>,
 }
 
-/// Where there is no terminal, something long is told again after so long.
+/// Time between progress lines if there is no terminal.
 const PAUSE: Duration = Duration::from_secs(10);
 
 impl Terminal {
@@ -95,7 +98,7 @@ impl Terminal {
         self.lines.iter_mut().for_each(Line::clear);
     }
 
-    /// A line that stays, above the bars if there are any.
+    /// Prints a permanent line, above the bars if there are any.
     fn say(&self, text: &str) {
         match &self.bars {
             Some(bars) => bars.suspend(|| say(text)),
@@ -144,21 +147,21 @@ impl Observer for Terminal {
     }
 }
 
-/// What one process is at.
+/// Progress of one process.
 struct Line {
     bar: Option<(Look, ProgressBar)>,
     /// Name of the run.
     label: String,
     measure: Measure,
     steps: u64,
-    /// Whether a step of the run was told.
+    /// Whether a step of the run has been printed.
     begun: bool,
     told: Instant,
     /// What is being counted.
     what: String,
 }
 
-/// How a bar looks.
+/// Layout of a progress bar.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Steps,
@@ -204,7 +207,7 @@ impl Line {
         }
     }
 
-    /// Shows an event as a bar, or returns what to say of it where there is no terminal.
+    /// Shows an event as a bar. If there is no terminal, returns the line to print instead.
     fn show(&mut self, event: Event, bars: Option<&MultiProgress>) -> Option<String> {
         match event {
             Event::Run { name, steps, measure } => {
@@ -241,7 +244,7 @@ impl Line {
         let StepRecord { step, loss, lr, .. } = *record;
         let (rate, outside) = (pace.tokens_per_second(), 100.0 * pace.share_outside());
         let left = duration(pace.left);
-        // The most important first: a narrow terminal cuts off the rest.
+        // The most important values come first, because a narrow terminal cuts off the rest.
         let text = format!(
             "{left} left loss {loss:.4} lr {lr:.1e} {rate:.0} tok/s {outside:.0}% outside compute"
         );
@@ -278,7 +281,7 @@ impl Line {
             }
             return None;
         }
-        // Something new that is counted is told once; a file is told of only if it takes long.
+        // A new count is printed once at its start. A file is printed only if it takes long.
         if std::mem::replace(&mut self.what, what.clone()) != what && !is_bytes {
             return Some(what);
         }
@@ -291,7 +294,7 @@ impl Line {
         })
     }
 
-    /// The bar of that look; none where there is no terminal.
+    /// Returns the bar with this layout; `None` if there is no terminal.
     fn bar(&mut self, look: Look, of: u64, bars: Option<&MultiProgress>) -> Option<&ProgressBar> {
         let bars = bars?;
         if self.bar.as_ref().is_none_or(|(before, _)| *before != look) {

@@ -1,4 +1,4 @@
-//! `tra bench` as a user types it. Nothing here looks at a time.
+//! Tests of the `tra bench` command line. No test depends on measured times.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,8 @@
-//! A model of concurrency: train, sweep, eval, report and kills at random on one run directory for a minute. In the
-//! end there are the bytes of the undisturbed run, and every result that a successful command had printed.
+//! A stress test of concurrent commands.
+//!
+//! For a minute, random train, sweep, eval and report commands work on one run directory, and are
+//! killed at random. In the end, the run has the same bytes as an undisturbed one, and contains
+//! every result that a successful command printed.
 #![cfg(unix)]
 
 mod common;
@@ -12,14 +15,14 @@ use common::*;
 use serde_json::Value;
 
 const STEPS: u64 = 4000;
-/// How long it goes on; `TRA_CHAOS_SECONDS` for more or less.
+/// Default duration. `TRA_CHAOS_SECONDS` overrides it.
 const SECONDS: u64 = 60;
-/// Fixed, so that what goes wrong can be gone after; only the machine's timing differs.
+/// Fixed, so that failures can be investigated. Only the timing of the machine varies.
 const SEED: u64 = 23;
-/// Commands at once.
+/// Number of concurrent commands.
 const AT_ONCE: usize = 3;
 
-/// What may be said when commands meet; anything else is a defect.
+/// Errors that concurrent commands may print. Any other error is a defect.
 const EXPECTED: [&str; 2] = ["another process is training here", "has no checkpoint yet"];
 
 fn grid(out: &Path) -> String {
@@ -30,14 +33,14 @@ fn grid(out: &Path) -> String {
     )
 }
 
-/// A grid of one run in a folder: its file, and the run.
+/// Writes the file of a grid with one run. Returns the file and the run directory.
 fn prepare(folder: &Path, name: &str) -> (String, PathBuf) {
     let (file, out) = (folder.join(format!("{name}.toml")), folder.join(name));
     std::fs::write(&file, grid(&out)).unwrap();
     (file.to_str().unwrap().into(), out.join("flipflop-tra-s1"))
 }
 
-/// A small generator: the test must not depend on another crate's.
+/// A small random number generator. The test must not depend on that of another crate.
 struct Random(u64);
 
 impl Random {
@@ -51,7 +54,7 @@ impl Random {
 struct Running {
     child: Child,
     arguments: Vec<String>,
-    /// When it is sent which signal.
+    /// Which signal it is sent, and when.
     end: Option<(Instant, &'static str)>,
     signalled: bool,
 }
@@ -69,7 +72,7 @@ impl Running {
         let trains = ["train", "sweep"].contains(&arguments[0]);
         let signals = ["-KILL", "-KILL", "-TERM", "-INT", "-HUP"];
         let signal = signals[random.below(signals.len() as u64) as usize];
-        // Training is always ended; of the others one in four.
+        // Training is always killed, other commands one time in four.
         let wait = Duration::from_millis(random.below(if trains { 900 } else { 120 }));
         let end = (trains || random.below(4) == 0).then(|| (Instant::now() + wait, signal));
         let child =
@@ -89,7 +92,7 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// What an evaluation printed that ended well.
+    /// Returns the output of a successful evaluation.
     fn finish(self) -> Option<Value> {
         let output = self.child.wait_with_output().unwrap();
         let (said, error) = (text(&output.stdout), text(&output.stderr));
@@ -113,7 +116,7 @@ fn commands_at_random_end_in_the_undisturbed_run() {
     let seconds = std::env::var("TRA_CHAOS_SECONDS").ok().and_then(|s| s.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS));
     let mut random = Random(SEED);
-    // The first must make the run: the others have nothing to work on before.
+    // The first command must create the run, so that the others have something to work on.
     let mut first = command(&["sweep", &file]).stderr(Stdio::null()).spawn().unwrap();
     wait_for(&run.join("checkpoints/step-00000025"), &mut first);
     let _ = first.kill();
@@ -164,7 +167,7 @@ fn check_same(run: &Path, whole: &Path) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Every result that was printed is in `eval.json`, under its step.
+/// Checks that every printed result is in `eval.json`, under its step.
 fn check_printed(run: &Path, printed: &[Value]) {
     let file: Value =
         serde_json::from_slice(&std::fs::read(run.join("eval.json")).unwrap()).unwrap();

@@ -1,5 +1,7 @@
-//! What a default build lacks, it names in one line. With the workspace's tests every feature is on, so this test
-//! is ignored there; `.ci/run` asks for it by name in a default build.
+//! A default build names each missing feature in one line.
+//!
+//! The tests of the workspace enable every feature, so this test is ignored there. `.ci/run` runs
+//! it by name in a default build.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! A folder of runs where a run is expected, as after `tra demo` or `tra sweep`.
+//! Commands given a folder of runs instead of a run, as `tra demo` or `tra sweep` leave it.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::*;
 
-/// A folder with one tiny run per mechanism.
+/// Returns a folder with one tiny run per mechanism.
 fn folder(mechanisms: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in mechanisms {
@@ -33,7 +33,7 @@ fn commands_for_one_run_list_the_runs_of_a_folder() {
         let error = refused(arguments);
         assert_eq!(error, format!("error: {place}: not a run directory, but {list}"));
     }
-    // Not more than a few, and only where there are any.
+    // The list is short, and absent if there are no runs.
     for name in ["a", "b", "c"] {
         std::fs::create_dir(folder.path().join(name)).unwrap();
         let config = folder.path().join("tra/config.toml");
@@ -58,14 +58,14 @@ fn a_report_on_a_folder_is_one_on_its_runs() {
     let page = read(&folder.path().join("report.html"));
     assert!(page.contains(&format!("{place}/rope")) && page.contains(&format!("{place}/tra")));
 
-    // The same page as for the runs one by one; a run is in it once.
+    // The page is the same as for the listed runs, and each run appears once.
     let out = folder.path().join("page.html");
     let (rope, tra) = (format!("{place}/rope"), format!("{place}/tra"));
     let given = ["report", &rope, &tra, place, "--no-pictures", "--out", out.to_str().unwrap()];
     ok(&given);
     assert_eq!(read(&out).replace("page.html", "report.html"), page);
 
-    // Only the runs directly inside: deeper ones are listed.
+    // Only the runs directly inside count. Deeper ones are listed in the error.
     let outer = tempfile::tempdir().unwrap();
     std::fs::create_dir(outer.path().join("demo")).unwrap();
     std::fs::rename(&tra, outer.path().join("demo/tra")).unwrap();

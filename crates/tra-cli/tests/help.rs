@@ -1,4 +1,4 @@
-//! What the program says about itself: help, mechanisms, completions.
+//! Tests of help, the list of mechanisms, and shell completions.
 
 mod common;
 
@@ -38,12 +38,12 @@ fn every_command_has_help_with_examples_that_fits_80_columns() {
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{of:?}: {line}");
         }
-        // A line of the examples that is too long is broken without its indent.
+        // clap wraps an example line that is too long without indenting the rest.
         let (_, examples) = text.split_once("\nExamples:\n").unwrap();
         let examples = examples.split("\n\n").next().unwrap();
         assert!(examples.lines().all(|line| line.starts_with("  ")), "{of:?}: {examples}");
     }
-    // No command is missing here.
+    // `COMMANDS` has every command.
     let all = help(&[]);
     let (_, list) = all.split_once("Commands:\n").unwrap();
     let list = list.split("\n\n").next().unwrap().lines();
@@ -94,7 +94,7 @@ fn mechanisms_are_listed_with_their_settings() {
     assert!(settings.iter().any(|s| s["name"] == "theta" && s["default"] == 500_000.0), "{one}");
 }
 
-/// Every default that is listed can be given back to `tra train`, and changes nothing.
+/// Every listed default can be passed to `tra train`, and changes nothing.
 #[test]
 fn listed_settings_are_accepted_by_train() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Language modelling as a user types it: text in, perplexity at any window, text out.
+//! Tests of language modelling on the command line: training on text, perplexity, generation.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ const TINY: [&str; 12] = [
     "4",
 ];
 
-/// A folder of its own, with the cache of tokens in it.
+/// A temporary folder, which also contains the token cache.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -53,7 +53,7 @@ impl Place {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_string();
-        // On another thread: a program that does not read must not keep us waiting.
+        // On another thread, so that a program that does not read its input cannot block the test.
         let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -71,7 +71,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The one line with which something is refused.
+    /// Runs a command that must fail, and returns its one-line error.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments, "");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -89,7 +89,7 @@ impl Place {
         self.ok(&all)
     }
 
-    /// A model file alone, elsewhere, with neither run nor text beside it.
+    /// Returns a model file in another folder, without its run and text.
     fn lone_model(&self) -> (Place, String) {
         self.train("run", &[]);
         let elsewhere = Place { folder: tempfile::tempdir().unwrap() };
@@ -190,7 +190,7 @@ fn perplexity_is_kept_merged_and_the_same_from_the_file_alone() {
     let kept: Value =
         serde_json::from_slice(&fs::read(place.path("run/perplexity.json")).unwrap()).unwrap();
     assert_eq!(kept["measured"][0]["results"].as_array().unwrap().len(), 3);
-    // Another text stands beside it.
+    // Results on another text are added.
     ask(&place, "run", "train.txt", &["--windows", "16", "--limit", "100"]);
     let kept: Value =
         serde_json::from_slice(&fs::read(place.path("run/perplexity.json")).unwrap()).unwrap();
@@ -211,12 +211,12 @@ fn a_model_file_alone_generates() {
     let greedy = with(&["--prompt", "Line", "--temperature", "0"]);
     assert_eq!(with(&["--prompt", "Line", "--top-k", "1", "--seed", "9"]), greedy);
     assert_eq!(with(&["--prompt", "Line", "--top-p", "0.000001"]), greedy);
-    // From standard input, as itself or by name.
+    // The prompt comes from standard input, implicitly or as `-`.
     assert_eq!(place.fed(&base, "Line"), plain);
     assert_eq!(place.fed(&[&base[..], &["--prompt", "-"]].concat(), "Line"), plain);
     let file = place.write("prompt.txt", "Line");
     assert_eq!(with(&["--prompt-file", &file]), plain);
-    // Nothing at all begins a text.
+    // An empty prompt starts a new text.
     assert!(!with(&["--prompt", ""]).trim_end_matches('\n').is_empty());
 }
 
@@ -272,7 +272,7 @@ fn a_dry_run_tells_the_cost_and_leaves_nothing() {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!place.path("never").exists());
-    // The same sizes as the run itself.
+    // The dry run shows the same sizes as the run itself.
     place.train("run", &["--tied"]);
     let tied = place.train("never", &["--dry-run", "--tied"]);
     let count = |text: &str| -> u64 {
@@ -358,19 +358,20 @@ fn a_run_goes_on_only_with_the_text_it_began_with() {
     assert!(error.contains("has changed"), "{error}");
     assert_eq!(fs::read(place.path("run/config.toml")).unwrap(), before, "nothing is written");
     assert!(place.refused(&["eval", "run"]).contains("has changed"));
-    // The same text elsewhere will do, and from anywhere.
+    // The same text in another file is accepted, from any working directory.
     place.write("moved.txt", &text);
     let (run, moved) = (place.at("run"), place.at("moved.txt"));
     Place::new().ok(&["train", "--resume", &run, "--text", &moved, "--steps", "6"]);
     assert!(place.path("run/checkpoints/step-00000006").exists());
-    // Without the text its page is still to be had, if not the picture of attention.
+    // Without the text, the page is still written, except for the pictures of attention.
     fs::remove_file(place.path("moved.txt")).unwrap();
     let output = place.run(&["report", "run"], "");
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("without the attention of run"));
 }
 
-/// Four batches of 2 are one of 8, but for rounding; and the best checkpoint by loss is kept.
+/// Four batches of 2 equal one of 8, except for rounding. The checkpoint with the best loss is
+/// kept.
 #[test]
 fn accumulation_and_the_best_checkpoint() {
     let place = Place::new();
@@ -386,7 +387,7 @@ fn accumulation_and_the_best_checkpoint() {
     for (a, b) in whole.iter().zip(&parts) {
         assert!((a - b).abs() < 1e-4, "{a} {b}");
     }
-    // A learning rate that ruins the model after a good start.
+    // This learning rate ruins the model after a good start.
     let more = ["--lr", "3", "--clip", "0", "--eval-every", "1", "--keep", "1", "--warmup", "1"];
     losses("worse", &more);
     let metrics = fs::read_to_string(place.path("worse/metrics.jsonl")).unwrap();
@@ -429,7 +430,7 @@ fn data_is_told_about_and_a_tokenizer_learned() {
     );
 }
 
-/// Nobody answers at this address, as where there is no internet.
+/// No server answers at this address, as without internet access.
 #[test]
 fn without_internet_the_way_out_is_told() {
     let place = Place::new();
@@ -455,12 +456,12 @@ fn samples_and_the_list_of_tasks_know_text() {
     assert!(missing.contains("--text") && !Path::new("never").exists());
 }
 
-/// Text appears as it comes, not when the program ends or a line does.
+/// Text appears token by token, not at the end of a line or of the program.
 #[test]
 fn generation_streams() {
     let place = Place::new();
     let (place, model) = place.lone_model();
-    // So many tokens that it cannot be done before we have read the first.
+    // Too many tokens to finish before the first one is read.
     let mut child = Command::new(env!("CARGO_BIN_EXE_tra"))
         .args(["generate", &model, "--prompt", "Line", "--tokens", "1000000", "--temperature", "0"])
         .current_dir(place.folder.path())

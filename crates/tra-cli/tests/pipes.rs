@@ -1,4 +1,4 @@
-//! Output that nobody reads: closed pipes, closed streams.
+//! Tests of output that nobody reads: closed pipes and closed streams.
 #![cfg(unix)]
 
 mod common;
@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 use common::*;
 
-/// A pipe whose reader is gone.
+/// Returns a pipe whose reader is closed.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -80,7 +80,7 @@ fn results_that_nobody_reads_are_saved() {
     assert!(model(&path, 4).exists());
 }
 
-/// Progress goes to standard error. A run has its steps to save, read or not.
+/// Progress goes to standard error. A run saves its steps even if nobody reads it.
 #[test]
 fn training_survives_a_standard_error_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn training_survives_a_standard_error_that_nobody_reads() {
         assert!(model(&path, 4).exists(), "{name}");
         assert!(text(&output.stdout).contains("4 steps"), "{name}");
     }
-    // Both closed, and an error that nobody reads still sets the exit code.
+    // Both streams may be closed. An error that nobody reads still sets the exit code.
     let path = folder.path().join("both");
     let arguments = new_run(&path, &["--steps", "2"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

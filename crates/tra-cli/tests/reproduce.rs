@@ -1,11 +1,11 @@
-//! `tra reproduce` as a user types it, and as a crash cuts it.
+//! Tests of the `tra reproduce` command line, including crashes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Two models, two tasks, two seeds, in a second.
+/// Three models, two tasks and two seeds. The whole experiment takes a second.
 const TINY: &str = "
 title = 'Tiny'
 seeds = [1, 2]
@@ -96,7 +96,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     for part in ["mean of 2 seeds", "flip tra", "flip rope-qk", "string tra: ", "in 2 runs"] {
         assert!(table.contains(part), "{part}: {table}");
     }
-    // 64 tokens are more than 40 positions.
+    // The model has 40 positions, too few for 64 tokens.
     let learned = table.lines().find(|line| line.starts_with("flip learned")).unwrap();
     assert!(learned.trim_end().ends_with('-'), "{table}");
     let page = read(&out, "report.html");
@@ -111,7 +111,7 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     assert_eq!(text(&second.stderr).matches("already finished").count(), 8);
     assert!(text(&second.stderr).contains("everything is trained and tested"));
 
-    // One run more, and the table still has the others; in a folder of its own it is alone.
+    // With one more run, the table still has the others. In a separate folder the run is alone.
     let one = ["reproduce", file, "--models", "tra", "--tasks", "flip", "--seeds", "3", "--out"];
     let more = text(&ok(&[&one[..], &[out_name]].concat()).stdout);
     assert!(more.contains("flip rope-qk") && more.contains("in 3 runs"), "{more}");
@@ -121,12 +121,12 @@ fn it_ends_with_the_table_and_the_second_time_does_nothing() {
     assert!(alone.contains("seed 3") && !alone.contains("rope-qk"), "{alone}");
 }
 
-/// A run that ends early because everything was right is in the table like any other.
+/// A run that ends early because everything was right is part of the table.
 #[test]
 fn early_ends_count() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("early.toml"), folder.path().join("out"));
-    // Right by chance within a few of its evaluations.
+    // Every answer is right by chance within a few evaluations.
     let early =
         "steps = 200\neval = { every = 1, until_perfect = 1, splits = ['iid'], sequences = 1 }";
     let text_of = TINY
@@ -145,8 +145,8 @@ fn early_ends_count() {
     assert!(text(&ok(&arguments).stderr).contains("everything is trained and tested"));
 }
 
-/// Killed without warning again and again: the table and the raw results are those of an experiment
-/// that was never interrupted, and whose runs were made one after the other.
+/// After repeated kills, the table and the raw results equal those of an experiment that was never
+/// interrupted.
 #[test]
 fn killing_it_at_any_moment_changes_nothing() {
     for jobs in ["1", "3"] {
@@ -166,7 +166,7 @@ fn killing_changes_nothing(jobs: &str) {
     for _ in 0..30 {
         let mut child =
             command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        // From the first step or test on.
+        // Waits for the first step or test.
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let at_work = |line: &str| line.contains(" loss ") || line.contains(": testing ");
         let begun = lines.any(|line| at_work(&line.unwrap_or_default()));
@@ -192,7 +192,7 @@ fn runs_side_by_side_make_each_run_once() {
     let arguments = ["reproduce", file, "--out", out_name, "--jobs", "3"];
     let said = text(&ok(&arguments).stderr);
     assert!(said.contains("3 runs at a time, each with 1 thread"), "{said}");
-    // The first step of a run is always told, and so is every test.
+    // The first step of a run and every test are always printed.
     for part in ["flip-tra-s1 1/30 ", "string-tra-s2 1/8 ", "flip-rope-qk-s1: testing dense at 64"]
     {
         assert_eq!(said.matches(part).count(), 1, "{part}: {said}");
@@ -201,14 +201,14 @@ fn runs_side_by_side_make_each_run_once() {
     let words = read(&out, "report.html");
     assert!(!words.contains("--worker") && !words.contains("--jobs"), "how it was made");
 
-    // The processes that make the runs are told of a text only where there is one.
+    // Workers receive --text only if the experiment has a text.
     let error = refused(&[&arguments[..], &["--text", "."]].concat());
     assert!(error.contains("--text is for wikitext"), "{error}");
     let none = command(&[&arguments[..5], &["0"]].concat()).output().unwrap();
     assert!(text(&none.stderr).contains("0 is not in 1..="), "{}", text(&none.stderr));
 }
 
-/// In two processes at once, which both come by the run that fails.
+/// Two processes work at the same time, and both encounter the failing run.
 #[test]
 fn one_that_fails_is_named_and_the_others_are_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn one_that_fails_is_named_and_the_others_are_made() {
     assert_eq!(results["runs"].as_array().unwrap().len(), 7);
 }
 
-/// Another process may have begun; the command waits for it, and does what it left.
+/// If another process is training a run, the command waits for it and then finishes the run.
 #[test]
 fn what_another_process_is_at_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(error.contains("tra data get wikitext-2"), "{error}");
     let error = refused(&["reproduce", "all", "--text", &at("none"), "--out", &at("a")]);
     assert!(error.contains("tra data get wikitext-2"), "{error}");
-    // A folder without text is none, and is told before anything is trained.
+    // A folder without text is refused before anything is trained.
     let empty = tempfile::tempdir().unwrap();
     let empty = empty.path().to_str().unwrap();
     let error = refused(&["reproduce", "all", "--text", empty, "--out", &at("a")]);
@@ -287,7 +287,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(!folder.path().join("a").exists());
 }
 
-/// Perplexity in place of tests, and a tokenizer learned on the way.
+/// An experiment on text measures perplexity, and learns a tokenizer first.
 #[test]
 fn text_is_read_at_every_window() {
     let folder = tempfile::tempdir().unwrap();
@@ -332,7 +332,7 @@ limit = 300
     assert_eq!(text(&ok(&arguments).stdout), printed);
 }
 
-/// One that diverged and one that is damaged: both are listed, and the table has the others.
+/// A diverged run and a damaged run are both listed. The table has the others.
 #[test]
 fn runs_that_fail_are_listed_and_the_others_are_in_the_table() {
     let folder = tempfile::tempdir().unwrap();

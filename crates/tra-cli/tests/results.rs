@@ -1,4 +1,4 @@
-//! The kept results are those of the experiments as they are now.
+//! Checks that the results in `docs/results` match the current experiments.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Grid, Scale, Selection};
 
-/// Files of experiments, where their results are kept, and on which tasks these are.
+/// For each folder of results: the experiment file, the folder and its tasks.
 const KEPT: [(&str, &str, &[&str]); 11] = [
     ("crates/tra-lab/experiments/flipflop.toml", "flipflop", &["flipflop"]),
     ("crates/tra-lab/experiments/flipflop.toml", "flipflop-second-machine", &["flipflop"]),
@@ -22,7 +22,7 @@ const KEPT: [(&str, &str, &[&str]); 11] = [
     ("crates/tra-lab/experiments/ablation.toml", "ablation", &["induct"]),
 ];
 
-/// The seeds that settings were chosen on, and fresh ones.
+/// The seeds on which settings were chosen, then fresh ones.
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 101, 102];
 
 fn root() -> PathBuf {
@@ -37,7 +37,7 @@ fn runs(folder: &str) -> Vec<Value> {
     all["runs"].as_array().unwrap().clone()
 }
 
-/// Whoever gives the command gets the runs that are reported: every setting, every test.
+/// The command reproduces the reported runs, with the same settings and tests.
 #[test]
 fn every_kept_run_is_one_of_its_experiment() {
     let mut checked = BTreeSet::new();
@@ -78,7 +78,7 @@ fn every_kept_run_is_one_of_its_experiment() {
     assert_eq!(checked, all.collect(), "every run of a folder is one of an experiment");
 }
 
-/// Every mechanism, four seeds; of TRA all reads of all sequences, more than four million.
+/// Every mechanism has four seeds. TRA gets every read right, more than four million in total.
 #[test]
 fn flip_flop_has_every_mechanism_and_every_read_of_tra_right() {
     let all = runs("flipflop");

@@ -1,4 +1,4 @@
-//! Runs under bad conditions, as a user meets them: signals, several commands at once, damaged files, full disks.
+//! Tests of runs under bad conditions: signals, concurrent commands, damaged files, full disks.
 #![cfg(unix)]
 
 mod common;
@@ -14,7 +14,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Results of a step in `eval.json`.
+/// Returns the results of a step in `eval.json`.
 fn results(run: &Path, step: u64) -> Vec<Value> {
     let file = json(&run.join("eval.json"));
     let all = file["evaluations"].as_array().unwrap();
@@ -33,7 +33,7 @@ fn send(signal: &str, child: &Child) {
     assert!(status.unwrap().success());
 }
 
-/// A command line, for what only a shell can do.
+/// Runs a command line in a shell.
 fn shell(line: &str) -> Output {
     let line = line.replace("TRA", env!("CARGO_BIN_EXE_tra"));
     Command::new("bash").args(["-c", &line]).output().unwrap()
@@ -45,7 +45,8 @@ fn signals_that_end_a_job_save_what_was_learned() {
     for signal in ["-TERM", "-HUP", "-INT"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
-        // Fewer steps than the default between checkpoints; a large evaluation keeps it from ending.
+        // Fewer steps than between two checkpoints by default. A large evaluation keeps the run
+        // from ending.
         let mut child = start(&path, &["--steps", "90", "--eval-sequences", "10000000"]);
         wait_for(&path.join("metrics.jsonl"), &mut child);
         send(signal, &child);
@@ -129,13 +130,13 @@ fn results_are_printed_even_if_they_cannot_be_kept_or_told_of() {
     let output = shell(&format!("TRA eval {place} --split iid --sequences 5 2>&-"));
     assert!(output.status.success() && text(&output.stdout).contains("iid"));
     assert_eq!(kept(), 4);
-    // Nobody reads on: the results are kept all the same.
+    // Results are kept even if nobody reads the output.
     shell(&format!("TRA eval {place} --split iid --sequences 6 2>/dev/null | true"));
     assert_eq!(kept(), 5);
     let output = shell(&format!("TRA eval {place} --split iid --sequences 7 >/dev/full"));
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert_eq!(kept(), 6);
-    // No file can be written any more.
+    // From here on, no file can be written.
     let line =
         format!("trap '' XFSZ; ulimit -f 0; TRA eval {place} --split iid --sequences 8 2>&1");
     let output = shell(&format!("({line}) | cat; exit ${{PIPESTATUS[0]}}"));
@@ -179,7 +180,7 @@ const GRID: &str = "attention = ['tra', 'tra', 'rope']\ntask = ['flipflop']\nsee
     [run]\nsteps = 4\nbatch = 2\nlength = 8\nsave_every = 1\n[run.eval]\nsequences = 2\n\
     [run.model]\nlayers = 1\nwidth = 8\nheads = 2\n";
 
-/// A cell whose checkpoint was poisoned, so that it diverges: the others go on, and it is listed.
+/// A run that has diverged is listed, and the other runs continue.
 #[test]
 fn one_run_that_fails_does_not_stop_a_sweep() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +205,8 @@ fn one_run_that_fails_does_not_stop_a_sweep() {
     assert!(out.join("flipflop-rope-s2/eval.json").exists(), "the runs after it were made");
 }
 
-/// A run that looks finished by its names and headers, and is damaged, is trained again from the older checkpoint.
+/// A damaged run that looks finished by its file names and headers is trained again from the
+/// previous checkpoint.
 #[test]
 fn a_damaged_run_does_not_count_as_done() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +240,7 @@ fn a_diverging_run_is_noted_and_tried_again_when_asked() {
     assert!(!path.join("failure.txt").exists());
 }
 
-/// A device never ends.
+/// A device such as `/dev/zero` never ends.
 #[test]
 fn settings_are_read_from_files_that_end() {
     for arguments in [["sweep", "/dev/zero"], ["train", "--config=/dev/zero"]] {
@@ -264,12 +266,12 @@ fn an_instruction_set_that_is_not_there_is_named() {
 fn a_page_is_made_without_what_cannot_be_shown() {
     let folder = tempfile::tempdir().unwrap();
     let (learned, other) = (folder.path().join("learned"), folder.path().join("other"));
-    // Fewer positions than the picture has tokens.
+    // The model has fewer positions than the picture has tokens.
     let count = "model.attention.count=12";
     let more = ["--attention", "learned", "--set", count, "--steps", "2", "--eval-splits", "iid"];
     run(&new_run(&learned, &more));
     let page = std::fs::read_to_string(learned.join("report.html")).unwrap();
-    assert!(page.contains("Left out of this page") && page.contains("12 positions"));
+    assert!(page.contains("Missing from this page") && page.contains("12 positions"));
     run(&new_run(&other, &["--steps", "2"]));
     std::fs::write(other.join("metrics.jsonl"), "{\n{}\n").unwrap();
     let out = folder.path().join("page.html");

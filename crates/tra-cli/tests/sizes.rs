@@ -1,5 +1,5 @@
-//! Sizes that no machine has, lengths that no task has, and settings that cannot be meant: each is refused in one line that names the
-//! culprit, before anything is made.
+//! Tests of impossible sizes, lengths and settings. Each is refused before any file is written, in
+//! one line that names it.
 
 #![cfg(target_os = "linux")]
 
@@ -10,10 +10,11 @@ use std::process::{Command, Output};
 
 use common::text;
 
-/// More than any machine has.
+/// A size that exceeds any machine.
 const HUGE: &str = "1000000000000";
 
-/// Runs the program with at most 8 GB of addresses, so that a check that is gone costs this test and not the machine; and not for long.
+/// Runs the program with at most 8 GB of address space and a time limit. If a check is missing, the
+/// test fails instead of exhausting the machine.
 fn tra(folder: &Path, arguments: &[&str]) -> Output {
     let line = "ulimit -v 8000000; exec timeout 120 \"$0\" \"$@\"";
     Command::new("bash")
@@ -25,7 +26,7 @@ fn tra(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The one line with which something is refused.
+/// Runs a command that must fail, and returns its one-line error.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output = tra(folder, arguments);
     let error = text(&output.stderr);
@@ -114,7 +115,7 @@ fn a_sequence_that_no_machine_has_memory_for_is_not_drawn() {
             (&["sample", "copy", "--length", "18446744073709551615"], &["this sequence"]),
         ],
     );
-    // Many small ones are drawn one by one, and whoever has seen enough closes the pipe.
+    // Many small sequences are drawn one by one, until the reader closes the pipe.
     for json in ["", "--json"] {
         let program = env!("CARGO_BIN_EXE_tra");
         let line = format!(
@@ -194,7 +195,7 @@ fn measurements_have_sizes_too() {
     );
 }
 
-/// What fits the machine but not the limit a user has set.
+/// The run fits the machine, but not the limit set by the user.
 #[test]
 fn memory_that_runs_out_on_the_way_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -222,7 +223,7 @@ fn threads_that_cannot_be_started_are_refused() {
     assert!(text(&output.stderr).contains("RAYON_NUM_THREADS 100000"));
 }
 
-/// What asks of a model that is there more than the machine has.
+/// Commands on an existing model can also ask for more than the machine has.
 #[test]
 fn tests_and_pictures_have_sizes_too() {
     let folder = tempfile::tempdir().unwrap();

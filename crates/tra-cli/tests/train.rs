@@ -1,4 +1,4 @@
-//! `tra train` and what follows it, as a user types it, and as a crash cuts it.
+//! Tests of `tra train` and the commands that follow it, including crashes.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::*;
 
-/// Killed without warning 50 times at any moment: it always goes on, and in the end every file is
-/// the one of the run that was never interrupted.
+/// A run that is killed 50 times always resumes, and in the end every file equals that of a run
+/// that was never interrupted.
 #[test]
 fn kill_nine_fifty_times_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn kill_nine_fifty_times_changes_nothing() {
         };
         let mut child =
             command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // A different moment each time, without a clock to depend on.
+        // A different delay each time, without depending on the clock.
         wait = (wait * 7 + 13) % 71;
         std::thread::sleep(Duration::from_millis(10 + wait));
         let ended = child.try_wait().unwrap();
@@ -43,7 +43,7 @@ fn kill_nine_fifty_times_changes_nothing() {
         child.wait().unwrap();
         match ended {
             None => kills += 1,
-            // A fast machine was through before the fiftieth kill: once more from the start.
+            // A fast machine finished before the fiftieth kill, so the run starts again.
             Some(status) => {
                 assert!(status.success(), "it stopped by itself: {status}");
                 check();
@@ -147,7 +147,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
     assert!(!Path::new("x").exists(), "nothing is left of a run that never began");
 }
 
-/// A write that fails, as on a full disk, costs nothing that was there.
+/// A failing write, as on a full disk, leaves existing files intact.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_loses_nothing() {
@@ -155,7 +155,7 @@ fn a_full_disk_loses_nothing() {
     let path = folder.path().join("run");
     run(&new_run(&path, &["--steps", "4", "--save-every", "1"]));
     let before = std::fs::read(model(&path, 4)).unwrap();
-    // No file may grow beyond 8 KiB: checkpoints are larger.
+    // No file may exceed 8 KiB, which is less than a checkpoint.
     let line = format!(
         "trap '' XFSZ; ulimit -f 8; exec {} train --resume {} --steps 8",
         env!("CARGO_BIN_EXE_tra"),

@@ -1,4 +1,4 @@
-//! `tra verify` as a user types it.
+//! Tests of the `tra verify` command line.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// One line on standard error, no panic, no backtrace, and exit code 2.
+/// Runs a command that must fail: one line on standard error, no panic, no backtrace, exit code 2.
 fn refused(arguments: &[&str]) -> String {
     let output = tra(arguments);
     let error = text(&output.stderr);
@@ -105,7 +105,7 @@ fn bad_input_gets_one_clear_line() {
     assert_eq!(tra(&["verify"]).status.code(), Some(2));
 }
 
-/// A file that cannot be judged does not keep the others from being judged.
+/// A file that cannot be checked does not prevent the others from being checked.
 #[test]
 fn the_other_files_are_still_judged() {
     let good = golden("attention_t1.safetensors");

@@ -21,12 +21,12 @@ impl Data {
         Self { folder: root.join("docs/results"), json, made }
     }
 
-    /// Returns a text file, named as under `docs/results`.
+    /// Returns a text file, by its path under `docs/results`.
     pub fn text(&self, file: &str) -> Result<String, String> {
         std::fs::read_to_string(self.folder.join(file)).map_err(|e| format!("{file}: {e}"))
     }
 
-    /// Returns a JSON file, named as under `docs/results`.
+    /// Returns a JSON file, by its path under `docs/results`.
     pub fn json(&self, file: &str) -> Result<Rc<Value>, String> {
         if let Some(known) = self.json.borrow().get(file) {
             return Ok(known.clone());
@@ -38,7 +38,7 @@ impl Data {
         Ok(value)
     }
 
-    /// Returns what was made for a specification before, or makes it.
+    /// Returns the cached body of a specification, or makes it.
     pub(crate) fn remember(
         &self,
         spec: &str,
@@ -53,8 +53,9 @@ impl Data {
     }
 }
 
-/// Returns the values at a path: `runs[model=tra,seed=1].results[0].loss`. A list without brackets stands for all of
-/// its items.
+/// Returns the values at a path: `runs[model=tra,seed=1].results[0].loss`.
+///
+/// A list without brackets stands for all of its items.
 pub fn select<'a>(value: &'a Value, path: &str) -> Result<Vec<&'a Value>, String> {
     let mut found = vec![value];
     for step in steps(path) {
@@ -76,7 +77,7 @@ pub fn select<'a>(value: &'a Value, path: &str) -> Result<Vec<&'a Value>, String
     Ok(found.into_iter().flat_map(items).collect())
 }
 
-/// The steps of a path; a point between brackets does not end one.
+/// Splits a path into its steps. A dot between brackets does not end a step.
 fn steps(path: &str) -> Vec<&str> {
     let (mut all, mut from, mut depth) = (Vec::new(), 0, 0);
     for (at, c) in path.char_indices() {
@@ -107,7 +108,7 @@ fn matching<'a>(list: &'a Value, filter: &str) -> Vec<&'a Value> {
     items(list).into_iter().filter(fits).collect()
 }
 
-/// Returns a value as text, a string without its quotes.
+/// Returns a value as text; a string has no quotes.
 pub fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), String::from)
 }

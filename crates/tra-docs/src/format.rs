@@ -1,12 +1,12 @@
-//! Writes numbers as documents show them.
+//! Formats numbers for documents.
 
 use serde_json::Value;
 
 use crate::data::text_of;
 
-/// Returns a value in one of the formats that the documentation of the crate lists.
+/// Formats a value. The documentation of the crate lists the formats.
 pub fn value(value: &Value, format: &str) -> Result<String, String> {
-    let number = || value.as_f64().ok_or(format!("{value} is no number"));
+    let number = || value.as_f64().ok_or(format!("{value} is not a number"));
     Ok(match format {
         "text" => text_of(value),
         "int" => thousands(number()?),
@@ -19,22 +19,22 @@ pub fn value(value: &Value, format: &str) -> Result<String, String> {
 }
 
 fn decimals(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number of decimals"))
+    text.parse().map_err(|_| format!("{text:?} is not a number of decimals"))
 }
 
-/// Returns a share in percent.
+/// Formats a share as a percentage.
 pub fn percent(share: f64, decimals: usize) -> String {
     format!("{:.decimals$}%", 100.0 * share)
 }
 
-/// Returns a whole number with thousands separators.
+/// Formats a whole number with thousands separators.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let grouped = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group));
     grouped.collect::<Vec<_>>().join(",")
 }
 
-/// Returns seconds in the unit that suits them.
+/// Formats seconds in a suitable unit.
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{:.0} µs", 1e6 * s),
@@ -45,7 +45,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns bytes in the unit that suits them.
+/// Formats bytes in a suitable unit.
 pub fn bytes(bytes: f64) -> String {
     match bytes / f64::from(1 << 20) {
         m if m < 1024.0 => format!("{m:.0} MiB"),
@@ -53,7 +53,7 @@ pub fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Returns the mean of shares in percent, with the deviation of a sample where they differ.
+/// Formats the mean of shares as a percentage, with the sample deviation if they differ.
 pub fn mean_percent(shares: &[f64], decimals: usize) -> String {
     let count = shares.len() as f64;
     let mean = shares.iter().sum::<f64>() / count;

@@ -1,14 +1,16 @@
-//! Writes the figures of the documents from the raw results, and checks that no figure was typed by hand.
+//! Generates the figures of the documents from raw results.
+//!
+//! Also checks that no figure was typed by hand.
 //!
 //! ```sh
 //! cargo run -p tra-docs      # rewrites every generated region
-//! cargo test -p tra-docs     # fails if a document is not what that command writes
+//! cargo test -p tra-docs     # fails if a document differs from what that command writes
 //! ```
 //!
 //! # Regions
 //!
-//! A generated table stands between two comments. The first names a raw file under `docs/results` and what to take
-//! from it:
+//! A generated table is enclosed by two comments. The first one names a raw file under
+//! `docs/results`, and what to take from it:
 //!
 //! ```md
 //! <!-- figures: accuracy copy/results.json models=tra,rope -->
@@ -31,15 +33,17 @@
 //! | `records` | `FILE PATH columns=KEY[:FORMAT],…` | a row per JSON object |
 //! | `lines` | `FILE [lines=FROM-TO]` | lines of a text file in a fenced block |
 //!
-//! Formats: `text`, `int` (with thousands separators), `.2` (decimals), `%1` (a share in percent), `time`, `bytes`. Before
-//! the format of a single figure `mean`, `sum`, `min`, `max`, `count` or `range` may combine several values.
+//! Formats: `text`, `int` (with thousands separators), `.2` (decimals), `%1` (a share in percent),
+//! `time`, `bytes`. To combine several values into a single figure, put `mean`, `sum`, `min`,
+//! `max`, `count` or `range` before the format.
 //!
 //! # The rule
 //!
-//! Outside generated regions, code, comments and link targets a document has no digit. The exceptions are names that
-//! contain one ([`prose::NAMES`]), dates, versions, arXiv ids and the numbers of an ordered list. A fenced block without
-//! a programming language is output, so it follows the rule as well. Inline code that is nothing but a measured figure (`99.5%`,
-//! `12 ms`) is refused.
+//! A document has no digits outside generated regions, code, comments and link targets. The
+//! exceptions are names that contain a digit ([`prose::NAMES`]), dates, versions, arXiv ids and the
+//! numbers of an ordered list. A fenced block without a programming language is output, so it
+//! follows the rule too. Inline code that consists only of a measured figure (`99.5%`, `12 ms`) is
+//! refused.
 
 pub mod data;
 pub mod format;
@@ -54,7 +58,7 @@ use std::path::{Path, PathBuf};
 use data::Data;
 use parts::{Kind, parts};
 
-/// Something wrong in a document.
+/// A problem in a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// Line of the document, from 1.
@@ -74,7 +78,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Lists the documents that are checked: those at the root, in `docs`, and the README of every folder of results.
+/// Lists the documents to check: those at the root and in `docs`, including every folder of
+/// results.
 pub fn documents(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     collect(root, false, &mut all)?;
@@ -95,7 +100,7 @@ fn collect(folder: &Path, deep: bool, all: &mut Vec<PathBuf>) -> std::io::Result
     Ok(())
 }
 
-/// Returns the document with every region generated anew.
+/// Returns the document with every region regenerated.
 pub fn render(text: &str, data: &Data) -> Result<String, Problem> {
     let mut out = String::new();
     for part in parts(text)? {
@@ -116,7 +121,7 @@ pub fn render(text: &str, data: &Data) -> Result<String, Problem> {
     Ok(out)
 }
 
-/// Returns everything that is wrong with the figures of a document.
+/// Returns all problems with the figures of a document.
 pub fn check(text: &str, data: &Data) -> Vec<Problem> {
     let mut problems = match render(text, data) {
         Err(problem) => return vec![problem],
@@ -136,7 +141,7 @@ fn differences(text: &str, rendered: &str) -> Vec<Problem> {
     let mut all: Vec<Problem> = differs.take(3).collect();
     if all.is_empty() && text != rendered {
         let line = text.lines().count().min(rendered.lines().count());
-        all.push(Problem { line, what: "not what `cargo run -p tra-docs` writes".into() });
+        all.push(Problem { line, what: "differs from what `cargo run -p tra-docs` writes".into() });
     }
     all
 }

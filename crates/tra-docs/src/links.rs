@@ -1,11 +1,11 @@
-//! Checks that links within the repository lead somewhere.
+//! Checks that links within the repository have a target.
 
 use std::path::Path;
 
 use crate::Problem;
 use crate::parts::{Kind, parts};
 
-/// Returns the relative links of a document that lead to no file, or to no heading of it.
+/// Returns the relative links of a document whose file or heading does not exist.
 pub fn broken(path: &Path, text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
     for (line, target) in links(text) {
@@ -25,7 +25,7 @@ pub fn broken(path: &Path, text: &str) -> Vec<Problem> {
             Err(_) => anchor.is_empty() && target_file.exists(),
         };
         if !leads {
-            found.push(Problem { line, what: format!("the link to {target} leads nowhere") });
+            found.push(Problem { line, what: format!("broken link to {target}") });
         }
     }
     found
@@ -38,7 +38,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     code.filter_map(|part| Some((part.line, target(part.text)?))).collect()
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
+/// Returns the anchors of a document's headings, as GitHub generates them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     lines.map(|line| {

@@ -2,7 +2,7 @@
 
 use crate::Problem;
 
-/// What a part of a document is.
+/// The kind of a part of a document.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind<'a> {
     /// Words, and fenced blocks that are not code.
@@ -11,12 +11,12 @@ pub enum Kind<'a> {
     Code,
     /// A generated table with its two comments.
     Table {
-        /// What the first comment asks for.
+        /// The specification in the first comment.
         spec: &'a str,
     },
     /// A generated figure with its two comments.
     Figure {
-        /// What the first comment asks for.
+        /// The specification in the first comment.
         spec: &'a str,
     },
 }
@@ -24,25 +24,25 @@ pub enum Kind<'a> {
 /// A part of a document.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind<'a>,
     /// All of its text.
     pub text: &'a str,
-    /// Where its text begins in the document, in bytes.
+    /// Start of its text in the document, in bytes.
     pub at: usize,
-    /// The line it begins in, from 1.
+    /// Line of its start, from 1.
     pub line: usize,
-    /// What was generated, in bytes of the document; empty for other kinds.
+    /// Byte range of the generated body in the document; empty for other kinds.
     pub body: (usize, usize),
 }
 
-/// Fenced blocks of these are code; all others are output, and so prose.
+/// Languages of fenced blocks that are code. All other blocks are output, which counts as prose.
 const LANGUAGES: &[&str] = &["json", "md", "python", "rust", "sh", "toml", "yaml"];
 
 const TABLE: (&str, &str) = ("<!-- figures:", "<!-- /figures -->");
 const FIGURE: (&str, &str) = ("<!--=", "<!--/-->");
 
-/// Splits a document. The parts, one after the other, are the document.
+/// Splits a document. The concatenated parts are the document.
 pub fn parts(text: &str) -> Result<Vec<Part<'_>>, Problem> {
     let mut found: Vec<Part<'_>> = Vec::new();
     let (mut at, mut prose) = (0, 0);
@@ -70,7 +70,7 @@ pub fn parts(text: &str) -> Result<Vec<Part<'_>>, Problem> {
 
 type Special<'a> = Option<(Kind<'a>, usize, (usize, usize))>;
 
-/// What begins at a place, other than prose, and where it ends.
+/// Returns the part other than prose that starts at `at`, and where it ends.
 fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
     let rest = &text[at..];
     if !rest.starts_with(['<', '`', ']', 'h']) {
@@ -86,14 +86,14 @@ fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
         let before = text[..at].rsplit('\n').next().unwrap_or_default();
         if before.trim_start_matches([' ', '-', '*', '>']).is_empty() {
             return Err(
-                "a figure at the start of a line: Markdown would show the line as HTML".into()
+                "a figure must not start a line: Markdown would show the line as HTML".into()
             );
         }
         let (spec, body, end) = region(rest, FIGURE)?;
         return Ok(Some((Kind::Figure { spec }, at + end, (at + body.0, at + body.1))));
     }
     if rest.starts_with(TABLE.1) || rest.starts_with(FIGURE.1) {
-        return Err("the end of a region that did not begin".into());
+        return Err("the end of a region without its start".into());
     }
     if rest.starts_with("<!--") {
         return code(rest.find("-->").map(|end| end + 3));
@@ -101,7 +101,7 @@ fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
     if begins_line && rest.starts_with("```") {
         let indent = text[..at].rsplit('\n').next().unwrap_or_default();
         let close = format!("\n{indent}```");
-        let end = rest.find(&close).ok_or("a fenced block that does not end")? + close.len();
+        let end = rest.find(&close).ok_or("a fenced block without its end")? + close.len();
         let language = rest[3..].lines().next().unwrap_or_default().trim();
         let output = !LANGUAGES.contains(&language);
         return Ok(Some((if output { Kind::Prose } else { Kind::Code }, at + end, (0, 0))));
@@ -123,9 +123,9 @@ fn special(text: &str, at: usize) -> Result<Special<'_>, String> {
 
 type Region<'a> = (&'a str, (usize, usize), usize);
 
-/// A region at the beginning of a text: what it asks for, its body, and where it ends.
+/// Reads a region at the start of a text: its specification, its body, and where it ends.
 fn region<'a>(rest: &'a str, (open, close): (&str, &str)) -> Result<Region<'a>, String> {
-    let spec = rest.find("-->").ok_or("a comment that does not end")?;
+    let spec = rest.find("-->").ok_or("a comment without its end")?;
     let body = spec + 3;
     let length = rest[body..].find(close).ok_or(format!("a region without its {close}"))?;
     if rest[body..body + length].contains(open) {

@@ -3,7 +3,7 @@
 use crate::Problem;
 use crate::parts::{Kind, parts};
 
-/// Names with a digit in them that may stand in prose.
+/// Names with a digit that may occur in prose.
 pub const NAMES: &[&str] = &[
     "Apache-2.0",
     "AVX-512",
@@ -22,7 +22,7 @@ pub const NAMES: &[&str] = &[
     "XXH3",
 ];
 
-/// What a number with it is a measurement.
+/// Units that make a number a measurement.
 const UNITS: &[&str] =
     &["%", "x", "s", "ms", "µs", "us", "min", "h", "KiB", "MiB", "GiB", "MB", "GB", "GFLOP/s"];
 
@@ -41,16 +41,16 @@ pub fn typed_figures(text: &str) -> Vec<Problem> {
         };
         found.extend(refused.into_iter().map(|(line, word)| Problem {
             line: part.line + line,
-            what: format!("{word:?} is typed by hand: quote it from a file of results"),
+            what: format!("{word:?} is typed by hand: generate it from a results file"),
         }));
     }
     found
 }
 
-/// The words of a text that have a digit, and how many lines before them there are.
+/// Returns the words of a text that contain a digit, each with the number of lines before it.
 fn words(text: &str) -> impl Iterator<Item = (usize, String)> {
     text.split('\n').enumerate().flat_map(|(at, line)| {
-        // The number of an item of a list.
+        // Skips the number of a list item.
         let item = line.trim_start().split_once(". ").filter(|(number, _)| {
             !number.is_empty() && number.len() < 3 && number.bytes().all(|b| b.is_ascii_digit())
         });
@@ -62,12 +62,12 @@ fn words(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Whether a word with a digit is a name and not a figure.
+/// Returns whether a word with a digit is a name and not a figure.
 pub fn is_name(word: &str) -> bool {
     NAMES.contains(&word) || is_label(word)
 }
 
-/// Whether a word is a date, a version or an arXiv id.
+/// Returns whether a word is a date, a version or an arXiv id.
 pub fn is_label(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let fields = |by: char| word.split(by).map(|field| (field.len(), digits(field)));
@@ -79,7 +79,7 @@ pub fn is_label(word: &str) -> bool {
     date || version || paper
 }
 
-/// Whether inline code is nothing but a number with a unit.
+/// Returns whether inline code consists only of a number with a unit.
 fn is_measured(code: &str) -> bool {
     let Some(inner) = code.strip_prefix('`').and_then(|code| code.strip_suffix('`')) else {
         return false;

@@ -1,4 +1,4 @@
-//! The views: what a region can show of a file of results.
+//! The views: what a region can show from a results file.
 
 mod accuracy;
 mod bench;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::data::{Data, select, text_of};
 use crate::format;
 
-/// What stands behind the name of a view: words, and `key=value` pairs.
+/// The arguments of a view: words and `key=value` pairs.
 struct Arguments<'a> {
     words: Vec<&'a str>,
     options: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads arguments, and refuses options that the view does not have.
+    /// Parses arguments, and refuses options that the view does not have.
     fn read(text: &'a str, known: &[&str]) -> Result<Self, String> {
         let is_option =
             |word: &&str| word.split_once('=').is_some_and(|(key, _)| !key.contains('['));
@@ -31,7 +31,7 @@ impl<'a> Arguments<'a> {
         self.options.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
     }
 
-    /// The values of an option, separated by commas.
+    /// Returns the comma-separated values of an option.
     fn list(&self, key: &str) -> Option<Vec<&'a str>> {
         Some(self.get(key)?.split(',').collect())
     }
@@ -66,7 +66,8 @@ pub(crate) fn figure(spec: &str, data: &Data) -> Result<String, String> {
     };
     let json = data.json(file)?;
     let found = select(&json, path).map_err(|e| format!("{file}: {e}"))?;
-    let numbers = || found.iter().map(|v| v.as_f64().ok_or(format!("{path}: {v} is no number")));
+    let number = |v: &&Value| v.as_f64().ok_or(format!("{path}: {v} is not a number"));
+    let numbers = || found.iter().map(number);
     let fold = |of: fn(f64, f64) -> f64| -> Result<Value, String> {
         let all = numbers().collect::<Result<Vec<f64>, String>>()?;
         Ok(all.into_iter().reduce(of).unwrap_or(0.0).into())
@@ -93,7 +94,7 @@ pub(crate) fn figure(spec: &str, data: &Data) -> Result<String, String> {
     }
 }
 
-/// A Markdown table; columns of numbers are aligned to the right.
+/// Formats a Markdown table. Columns of numbers are aligned right.
 fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let is_number = |cell: &String| cell.chars().all(|c| !c.is_alphabetic()) || cell.contains('%');
@@ -173,7 +174,8 @@ fn lines(arguments: &str, data: &Data) -> Result<String, String> {
         None => (1, text.lines().count()),
         Some(range) => {
             let (from, to) = range.split_once('-').unwrap_or((range, range));
-            let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no line"));
+            let number =
+                |text: &str| text.parse().map_err(|_| format!("{text:?} is not a line number"));
             (number(from)?, number(to)?)
         }
     };

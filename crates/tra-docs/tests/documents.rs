@@ -1,4 +1,4 @@
-//! The documents of this repository are what their raw results say.
+//! Checks that the documents of this repository match their raw results.
 
 use std::path::{Path, PathBuf};
 
@@ -38,8 +38,9 @@ fn every_link_leads_somewhere() {
     );
 }
 
-/// Where a document has the last digit of a number, in prose or in what was generated. Dates, versions, arXiv ids and
-/// numbers of lists are left out: a document may have any.
+/// Returns where a document has the last digit of a number, in prose or in a generated region.
+///
+/// Dates, versions, arXiv ids and list numbers are omitted, because a document may contain any.
 fn last_digits(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     for part in parts(text).unwrap() {
@@ -90,7 +91,7 @@ fn a_number_added_to_any_document_is_noticed() {
     }
 }
 
-/// Results are kept for what documents show; everything else is in the history.
+/// Only results that documents show are kept. Everything else is in the git history.
 #[test]
 fn results_are_few_and_small_and_every_folder_says_what_it_is() {
     let results = root().join("docs/results");

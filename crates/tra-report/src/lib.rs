@@ -1,11 +1,11 @@
-//! From what a run recorded to tables, plots and a page.
+//! Turns the records of training runs into tables, plots and an HTML page.
 //!
 //! This crate knows records, not models or tasks:
 //!
-//! - [`records`]: the data of a run: steps, evaluations, perplexities, results of experiments;
-//! - [`stats`]: means, deviations, medians, intervals;
-//! - [`tables`]: these data as text for a terminal, built on [`TextTable`];
-//! - [`page`]: one self-contained HTML page, from [`page::Report`].
+//! - [`records`]: the data of a run: steps, evaluations, perplexities, experiment results
+//! - [`stats`]: means, deviations, medians, intervals
+//! - [`tables`]: text tables for a terminal, built on [`TextTable`]
+//! - [`page`]: a self-contained HTML page, built from [`page::Report`]
 //!
 //! ```
 //! use tra_report::records::EvalResult;
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use text_table::TextTable;
 
-/// By what a model of a task is judged.
+/// How the models of a task are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {

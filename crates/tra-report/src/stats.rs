@@ -1,23 +1,23 @@
-//! Means, deviations, medians and intervals: the only place that knows their formulas.
+//! Means, deviations, medians and intervals. Their formulas are defined only here.
 
-/// How many standard errors a 95% interval reaches to either side.
+/// Half-width of a 95% interval, in standard errors.
 const Z95: f64 = 1.959_963_985;
 
-/// A quantity over several runs or samples.
+/// Summary of a quantity over several runs or samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Sample standard deviation; none of a single value.
+    /// Sample standard deviation; `None` for a single value.
     pub deviation: Option<f64>,
-    /// The least of them.
+    /// Smallest value.
     pub least: f64,
-    /// The most.
+    /// Largest value.
     pub most: f64,
 }
 
 impl Spread {
-    /// Of the finite ones among `values`; none if there are none.
+    /// Summarizes the finite values; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         let (&first, n) = (values.first()?, values.len() as f64);
@@ -32,13 +32,14 @@ impl Spread {
     }
 }
 
-/// How far the 95% interval of a mean reaches to either side (normal); 0 where there are fewer than two values.
+/// Returns the half-width of the 95% interval of a mean (normal approximation); 0 for fewer than
+/// two values.
 pub fn reach_of_mean(values: &[f64]) -> f64 {
     let deviation = Spread::of(values.iter().copied()).and_then(|spread| spread.deviation);
     Z95 * deviation.unwrap_or(0.0) / (values.len() as f64).sqrt()
 }
 
-/// The median; NaN of nothing.
+/// Returns the median; NaN if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -50,17 +51,19 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The Wilson score interval at 95% for `hits` out of `n`.
+/// Returns the 95% Wilson score interval for `hits` out of `n`.
 pub fn wilson(hits: u64, n: u64) -> [f64; 2] {
     wilson_share(hits as f64 / n.max(1) as f64, n as f64)
 }
 
-/// The interval at 95% of a share of `(hits, of)` summed over sequences, whose tokens are right or
-/// wrong together.
+/// Returns the 95% interval of a share of tokens, where the tokens of one sequence are not
+/// independent.
 ///
-/// It is the Wilson interval for as many independent tokens as tell as much: their number divided by
-/// the design effect, the variance between sequences (of a ratio) over that of independent tokens.
-/// Where every token or none is a hit, the variance tells nothing, and a sequence counts as one.
+/// Each item is `(hits, of)` of one sequence. The result is the Wilson interval for the effective
+/// number of independent tokens. That number is the token count divided by the design effect: the
+/// variance between sequences (of a ratio) over the variance of independent tokens. If every token
+/// is a hit, or none is, this variance carries no information, and each sequence counts as one
+/// token.
 pub fn clustered(sequences: &[(u64, u64)]) -> [f64; 2] {
     let sequences: Vec<_> = sequences.iter().filter(|(_, of)| *of > 0).collect();
     let hits: u64 = sequences.iter().map(|(hits, _)| hits).sum();
@@ -84,7 +87,7 @@ fn wilson_share(p: f64, n: f64) -> [f64; 2] {
     let centre = p + z * z / (2.0 * n);
     let reach = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z * z / n;
-    // At the ends the formula gives 0 and 1 but for rounding.
+    // At the ends the formula is exactly 0 and 1, except for rounding errors.
     let low = if p == 0.0 { 0.0 } else { (centre - reach) / scale };
     let high = if p == 1.0 { 1.0 } else { (centre + reach) / scale };
     [low, high]
@@ -119,14 +122,14 @@ mod tests {
         assert_eq!(wilson(0, 0), [0.0, 1.0]);
     }
 
-    /// Sequences that are right or wrong as a whole tell as much as one token each.
+    /// A sequence that is right or wrong as a whole carries as much information as one token.
     #[test]
     fn tokens_of_a_sequence_are_not_independent() {
         let whole: Vec<_> = (0..40).map(|i| (if i % 4 == 0 { 100 } else { 0 }, 100)).collect();
         let [low, high] = clustered(&whole);
         let [low_of_sequences, high_of_sequences] = wilson(10, 40);
         assert!((low - low_of_sequences).abs() < 0.01 && (high - high_of_sequences).abs() < 0.01);
-        // Spread evenly, they tell as much as independent ones, and never more.
+        // Evenly spread hits carry as much information as independent tokens, and never more.
         let even: Vec<_> = (0..40).map(|_| (25, 100)).collect();
         assert_eq!(clustered(&even), wilson(1000, 4000));
         assert_eq!(clustered(&[(0, 500), (0, 500)]), wilson(0, 2));

@@ -1,4 +1,4 @@
-//! Records as tables for a terminal.
+//! Formats records as tables for a terminal.
 
 use crate::records::{EvalResult, Perplexity, Protocol, TextTrialResult, TrialResult, is_lost};
 use crate::stats::Spread;
@@ -39,7 +39,7 @@ pub fn evaluation(results: &[EvalResult], measure: Measure) -> String {
     table.to_string()
 }
 
-/// Lists the perplexities of one text, one row per protocol and window.
+/// Lists the perplexities of a text, one row per protocol and window.
 pub fn perplexity(found: &Perplexity) -> String {
     let header =
         ["protocol", "window", "stride", "perplexity", "95% interval", "change", "bits/byte"];
@@ -96,17 +96,17 @@ pub fn windows(found: &[TextTrialResult]) -> String {
 pub struct GridRow {
     /// The name of the task.
     pub task: String,
-    /// By what the task is judged.
+    /// How the task is judged.
     pub measure: Measure,
     /// The name of the mechanism.
     pub attention: String,
-    /// The results.
+    /// The results of the last step.
     pub results: Vec<EvalResult>,
 }
 
 /// Compares the runs of a grid: one row per task, split and length, one column per mechanism.
 ///
-/// Shows exact match, or perplexity for text: the mean and the deviation over seeds.
+/// Shows the mean and deviation over seeds: of exact match, or of perplexity for text.
 pub fn grid(rows: &[GridRow]) -> String {
     let mechanisms = distinct(rows.iter().map(|row| row.attention.as_str()));
     let places = |row: &GridRow| {
@@ -135,7 +135,7 @@ pub fn grid(rows: &[GridRow]) -> String {
 }
 
 fn over_seeds(values: &[f64], measure: Measure) -> String {
-    // A mean of the others would hide a seed that diverged.
+    // A mean over the other seeds would hide the one that diverged.
     if values.iter().any(|value| !value.is_finite()) {
         return "not finite".into();
     }
@@ -149,7 +149,7 @@ fn over_seeds(values: &[f64], measure: Measure) -> String {
     deviation.map_or(shown.clone(), |deviation| format!("{shown} ± {:.1}", scale * deviation))
 }
 
-/// The items in the order in which they first occur.
+/// Returns the distinct items, in order of first occurrence.
 fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut all = Vec::new();
     for item in items {
@@ -163,19 +163,19 @@ fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
 /// A split with the shortest and longest length of a test.
 type Column = (String, usize, usize);
 
-/// What of a result is shown.
+/// Selects the value of a result to show.
 type Value = fn(&EvalResult) -> f64;
 
 /// Compares the models of an experiment: one row per model, one column per split and length.
 ///
-/// Shows the share of sequences that are fully right, then the share of answers that are wrong, in
-/// percent: the mean over seeds, and the deviation where they differ. A dash means not tested: no
-/// sequence was right at a shorter length, or the model has no such positions. A seed that lost
-/// everything at a shorter length counts as having none right.
+/// The first part shows the percentage of sequences with every answer right, the second the
+/// percentage of wrong answers. Values are means over seeds, with the deviation if seeds differ. A
+/// dash means not tested: no sequence was right at a shorter length, or the model has no such
+/// positions. A seed that got no sequence right at a shorter length counts as 0%.
 pub fn experiment(found: &[TrialResult]) -> String {
     let mut rows = distinct(found.iter().map(row_of));
     let columns = distinct(found.iter().flat_map(|run| run.results.iter().map(key)));
-    // A task may have later seeds only; its rows stay together all the same.
+    // Keeps the rows of a task together, even if the task first occurs with a later seed.
     rows.sort_by_key(|(task, _)| found.iter().position(|run| run.task == *task));
     let parts: [(&str, Value, Option<f64>); 2] = [
         ("sequences with every answer right", |r| r.exact_match, Some(0.0)),
@@ -218,8 +218,11 @@ fn experiment_part(
     table
 }
 
-/// What the seeds of a row have in a column. A seed that lost everything before counts as `lost`.
-/// Empty where none was tested, or where one cannot be told: a mean of the others would mislead.
+/// Returns the values of a row's seeds in a column.
+///
+/// A seed that got no sequence right at a shorter length counts as `lost`. The result is empty if
+/// no seed was tested, or if the value of any seed is unknown: a mean over the others would
+/// mislead.
 fn values(runs: &[&TrialResult], column: &Column, value: Value, lost: Option<f64>) -> Vec<f64> {
     let tested = |run: &TrialResult| run.results.iter().find(|r| key(r) == *column).map(value);
     if !runs.iter().any(|run| tested(run).is_some()) {
@@ -251,7 +254,7 @@ fn key(result: &EvalResult) -> Column {
     (result.split.clone(), result.shortest, result.length)
 }
 
-/// `99.8±0.4`, of shares; with fewer digits of the deviation where the mean needs more.
+/// Formats shares as `99.8±0.4`. The deviation has fewer digits if the mean needs more.
 fn mean_and_deviation(shares: &[f64]) -> String {
     let Some(Spread { mean, deviation, .. }) = Spread::of(shares.iter().copied()) else {
         return "-".into();
@@ -264,7 +267,7 @@ fn mean_and_deviation(shares: &[f64]) -> String {
     }
 }
 
-/// How much the first model was tested on every task, and how much of it was right.
+/// Summarizes, for each task, how much the first model was tested and how much of it was right.
 pub fn summary(found: &[TrialResult]) -> String {
     let mut tasks: Vec<&str> = Vec::new();
     for run in found {
@@ -356,7 +359,8 @@ rope   3.0±1.4      -
         assert_eq!(summary(&[]), "");
     }
 
-    /// A seed that lost all before does not leave the mean, or only the good ones would stay in it.
+    /// A seed that got nothing right at a shorter length stays in the mean. Otherwise only the
+    /// good seeds would count.
     #[test]
     fn seeds_that_lost_all_count() {
         let found = [

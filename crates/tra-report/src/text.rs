@@ -1,6 +1,6 @@
-//! Words and numbers as tables and the page show them.
+//! Formats words and numbers for the tables and the page.
 
-/// Text made safe for HTML and SVG, in elements and in attributes.
+/// Escapes text for HTML and SVG, in elements and in attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -10,7 +10,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Other control characters are no text in HTML.
+            // HTML does not allow other control characters in text.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -18,7 +18,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A share as a percentage; 100.0% and 0.0% mean exactly all and exactly none.
+/// Formats a share as a percentage. `100.0%` means exactly all, `0.0%` exactly none.
 pub fn percent(share: f64) -> String {
     if !share.is_finite() {
         return "–".into();
@@ -26,13 +26,14 @@ pub fn percent(share: f64) -> String {
     format!("{:.*}%", digits(share), share * 100.0)
 }
 
-/// Mean and standard deviation of shares, with as many digits as both need.
+/// Formats the mean and standard deviation of shares, with as many digits as both need.
 pub fn percent_spread(mean: f64, deviation: f64) -> String {
     let digits = digits(mean).max(digits(deviation).min(2));
     format!("{:.*}% ± {:.*}", digits, mean * 100.0, digits, deviation * 100.0)
 }
 
-/// A perplexity to about four digits; those past a million say no more than how far off they are.
+/// Formats a perplexity with about four digits, and with two above a million, where only the
+/// magnitude matters.
 pub fn perplexity(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".into(),
@@ -43,7 +44,7 @@ pub fn perplexity(value: f64) -> String {
     }
 }
 
-/// Mean and standard deviation of perplexities, with the decimals of the mean.
+/// Formats the mean and standard deviation of perplexities, with the decimals of the mean.
 pub fn perplexity_spread(mean: f64, deviation: f64) -> String {
     let decimals = match mean {
         ..100.0 => 2,
@@ -54,12 +55,12 @@ pub fn perplexity_spread(mean: f64, deviation: f64) -> String {
     format!("{mean:.decimals$} ± {deviation:.decimals$}")
 }
 
-/// A loss in nats.
+/// Formats a loss in nats.
 pub fn loss(value: f64) -> String {
     if value.is_finite() { format!("{value:.3}") } else { "–".into() }
 }
 
-/// Decimals at which `share` does not round to all or to none, unless it is.
+/// Returns how many decimals keep `share` from rounding to 0% or 100%, unless it is exactly that.
 fn digits(share: f64) -> usize {
     let exact = share == 0.0 || share == 1.0;
     let rounds = |digits: usize| {
@@ -69,7 +70,7 @@ fn digits(share: f64) -> usize {
     if exact { 1 } else { (1..9).find(|&digits| !rounds(digits)).unwrap_or(9) }
 }
 
-/// A whole number with its thousands set apart.
+/// Formats a whole number with thousands separators.
 pub fn whole(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -82,7 +83,7 @@ pub fn whole(number: u64) -> String {
     out
 }
 
-/// Bytes in the unit that suits them.
+/// Formats a number of bytes in a suitable unit.
 pub fn bytes(number: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let unit = units.into_iter().find(|(_, size)| number >= *size);
@@ -91,7 +92,7 @@ pub fn bytes(number: u64) -> String {
     })
 }
 
-/// Seconds, minutes or hours, whichever suits.
+/// Formats a duration in seconds, minutes or hours.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 100.0 => format!("{s:.0} s"),
@@ -100,12 +101,12 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `1 seed`, `3 seeds`.
+/// Formats a number and a noun: `1 seed`, `3 seeds`.
 pub fn plural(number: usize, noun: &str) -> String {
     format!("{} {noun}{}", whole(number as u64), if number == 1 { "" } else { "s" })
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins items: `a`, `a and b`, `a, b and c`.
 pub fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),
@@ -114,7 +115,7 @@ pub fn list(items: &[String]) -> String {
     }
 }
 
-/// One length, or a range of them.
+/// Formats a length, or a range of lengths.
 pub fn lengths(shortest: usize, longest: usize) -> String {
     if shortest >= longest {
         whole(longest as u64)
@@ -123,7 +124,7 @@ pub fn lengths(shortest: usize, longest: usize) -> String {
     }
 }
 
-/// At most `most` characters, the last an ellipsis where some were cut.
+/// Cuts text to at most `most` characters. The last one is an ellipsis if any were cut.
 pub fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();

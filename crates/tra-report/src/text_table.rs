@@ -1,19 +1,19 @@
-//! A table as plain text that fits a terminal.
+//! A plain-text table that fits a terminal.
 
 use std::fmt::{Display, Formatter, Result};
 
-/// Columns of the terminal that a table fits.
+/// Width of the terminal, in characters.
 const WIDTH: usize = 80;
 
-/// A table as plain text: label columns on the left, value columns on the right.
+/// A plain-text table: label columns on the left, value columns on the right.
 ///
-/// Every column is as wide as its widest cell. Where the value columns do not fit 80 characters beside
-/// each other, they continue in a further block below, with the labels repeated.
+/// Each column is as wide as its widest cell. Value columns that do not fit in 80 characters
+/// continue in another block below, with the labels repeated.
 ///
 /// ```
 /// let mut table = tra_report::TextTable::new(1, ["split", "exact"]);
 /// table.row(["iid", "100.0%"]);
-/// assert_eq!(table.to_string(), "split   exact\niid    100.0%\n");
+/// assert_eq!(table.to_string(), "split  exact\niid   100.0%\n");
 /// ```
 #[derive(Clone, Debug)]
 pub struct TextTable {
@@ -23,7 +23,8 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// Starts a table whose first `labels` columns are labels: aligned left, the others right.
+    /// Starts a table. The first `labels` columns are labels and aligned left; the others are
+    /// aligned right.
     pub fn new<T: Into<String>>(labels: usize, header: impl IntoIterator<Item = T>) -> Self {
         Self { labels, headers: 0, rows: Vec::new() }.header(header)
     }
@@ -47,7 +48,7 @@ impl TextTable {
         }
     }
 
-    /// The widest cell of each column.
+    /// Returns the width of the widest cell of each column.
     fn widths(&self) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -58,7 +59,7 @@ impl TextTable {
     }
 }
 
-/// Cuts value columns into blocks that fit beside the labels; a block has at least one.
+/// Splits value columns into blocks that fit beside the labels. Each block has at least one column.
 fn blocks(labels: &[usize], values: &[usize]) -> Vec<std::ops::Range<usize>> {
     let before = labels.iter().map(|width| width + 1).sum::<usize>();
     let (mut blocks, mut start, mut used) = (Vec::new(), 0, before);

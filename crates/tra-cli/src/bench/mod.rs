@@ -1,4 +1,4 @@
-//! `tra bench`: how fast it is here, beside PyTorch if there is one.
+//! `tra bench`: measures speed and memory on this machine, and optionally those of PyTorch.
 
 mod table;
 
@@ -31,8 +31,8 @@ Workloads:
   prefill     forward without gradients
   decode      one token after a context of the given length
 
-Times are medians. The share of peak performance counts the products of dense
-attention, so a mechanism that skips far keys can exceed 100%.
+Times are medians. The share of peak performance counts the matrix products of
+dense attention, so a mechanism that skips distant keys can exceed 100%.
 
 TRA_ISA=avx512|avx2|neon|portable selects the instruction set of the kernels.")]
 pub struct Args {
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     batch: Option<usize>,
 
-    /// Sequence lengths; for decode, of the context [default: 512 for train_step,
+    /// Sequence lengths; for decode, context lengths [default: 512 for train_step,
     /// else 4096]
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',')]
     length: Vec<usize>,
@@ -77,8 +77,8 @@ pub struct Args {
     #[arg(long, value_name = "PYTHON")]
     torch: Option<PathBuf>,
 
-    /// Mechanisms to measure in PyTorch (memory of its tra grows with the square of
-    /// the length)
+    /// Mechanisms to measure in PyTorch (its tra needs memory quadratic in the
+    /// length)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "tra,rope")]
     torch_attention: Vec<String>,
 
@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         _ => None,
     })
     .context("--gate takes initial, open")?;
-    // Ours are checked when they start; PyTorch's peer has these two.
+    // Our own mechanisms are checked when they start. The PyTorch script supports these two.
     for attention in &args.torch_attention {
         if !["tra", "rope"].contains(&attention.as_str()) {
             bail!("--torch-attention takes tra, rope; not {attention}");
@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 
     let options = Options {
-        program: std::env::current_exe().context("this program's own file")?,
+        program: std::env::current_exe().context("cannot find this program's own file")?,
         attention: args.attention,
         size,
         vocab: args.vocab,
@@ -170,14 +170,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one case for the process that started this one.
+/// Runs one case for the parent process.
 pub fn worker() -> Result<ExitCode> {
     crash::answer_to_asker();
     let ran = serve(std::io::stdin().lock(), std::io::stdout())?;
     Ok(if ran { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The items of a list, or the defaults where it is empty.
+/// Parses the items of a list, or the defaults if it is empty.
 fn parse<T>(
     given: &[String],
     default: &[&str],

@@ -1,4 +1,4 @@
-//! The results, for people and for machines.
+//! Formats the results as a text table or as JSON.
 
 use serde_json::{Value, json};
 use tra_lab::bench::{By, Gate, Group, Participant, Workload};
@@ -67,7 +67,7 @@ pub fn json(all: &[(Group, Vec<Participant>)], size: &str, peak: f64) -> String 
                 "share_of_peak": ours.case.flops() / seconds / peak,
                 "peak_memory_bytes": ours.peak_memory,
                 "share_of_pairs_read": ours.share_read,
-                // How many times as long PyTorch takes.
+                // Time of PyTorch divided by ours.
                 "torch": of(&|p| json!(p.median() / seconds)),
                 "torch_seconds": of(&|p| json!(p.median())),
                 "torch_peak_memory_bytes": of(&|p| json!(p.peak_memory)),

@@ -1,5 +1,5 @@
-//! The program as a user types it, and a run that takes no time.
-#![allow(dead_code)] // Every test file uses its own part of it.
+//! Helpers that run the program, and arguments for a tiny run.
+#![allow(dead_code)] // Each test file uses only some of the helpers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -42,7 +42,7 @@ pub fn ok(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The one line on standard error with which something is refused.
+/// Runs a command that must fail, and returns the last line of its standard error.
 pub fn refused(arguments: &[&str]) -> String {
     let output = tra(arguments);
     let error = text(&output.stderr);
@@ -54,7 +54,7 @@ pub fn refused(arguments: &[&str]) -> String {
 
 pub fn new_run(path: &Path, more: &[&str]) -> Vec<String> {
     let mut all = vec!["train", "--out", path.to_str().unwrap()];
-    // What is given again takes the place of the tiny run's own.
+    // Arguments in `more` replace those of the tiny run.
     all.extend(TINY.chunks(2).filter(|pair| !more.contains(&pair[0])).flatten());
     all.extend(more);
     all.into_iter().map(String::from).collect()

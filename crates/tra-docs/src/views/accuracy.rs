@@ -20,13 +20,13 @@ impl Test {
         Some(Self { split: result["split"].as_str()?.into(), shortest: shortest?, length: length? })
     }
 
-    /// The lengths, as in `51-100`.
+    /// Formats the lengths, as in `51-100`.
     fn lengths(&self) -> String {
         let [from, to] = [self.shortest, self.length].map(|of| format::thousands(of as f64));
         if from == to { to } else { format!("{from}-{to}") }
     }
 
-    /// The lengths, with the split where it is more than a range of lengths.
+    /// Formats the lengths, preceded by the split unless it is only a range of lengths.
     fn name(&self) -> String {
         match self.split.as_str() {
             split if split == "iid" || split.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -36,7 +36,8 @@ impl Test {
         }
     }
 
-    /// Whether this is the test that a document names: `SPLIT@LENGTH`, the length one number or `51-100`.
+    /// Returns whether a document means this test by `SPLIT@LENGTH`. The length is a number or a
+    /// range such as `51-100`.
     fn is(&self, named: &str) -> bool {
         named.split_once('@').is_some_and(|(split, lengths)| {
             split == self.split && lengths == self.lengths().replace(',', "")
@@ -44,8 +45,10 @@ impl Test {
     }
 }
 
-/// What all seeds of a model got in a test. A seed that was not tested, as it had nothing right at a shorter length,
-/// counts as 0 where others were tested.
+/// Returns the values of all seeds of a model in a test.
+///
+/// A seed that was not tested because it got nothing right at a shorter length counts as 0 if other
+/// seeds were tested.
 fn values(runs: &[&Value], test: &Test, metric: &str) -> Vec<f64> {
     let value = |run: &&Value| {
         let results = run["results"].as_array()?;
@@ -86,7 +89,7 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
-/// A row per model, a column per test.
+/// Writes one row per model, one column per test.
 pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
     let known = ["task", "models", "tests", "metric", "seeds"];
     let arguments = Arguments::read(arguments, &known)?;
@@ -123,7 +126,7 @@ pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
     Ok(markdown(&std::iter::once(String::new()).chain(names).collect::<Vec<_>>(), &rows))
 }
 
-/// The tests of some runs, or those that a document names.
+/// Returns the tests of some runs, or those that a document names.
 fn tests_of(runs: &[&Value], named: Option<Vec<&str>>) -> Result<Vec<Test>, String> {
     let results = runs.iter().flat_map(|run| run["results"].as_array().into_iter().flatten());
     let all = distinct(results.filter_map(Test::of));
@@ -136,7 +139,7 @@ fn tests_of(runs: &[&Value], named: Option<Vec<&str>>) -> Result<Vec<Test>, Stri
     }
 }
 
-/// A row per test, a column per model, from several files.
+/// Writes one row per test, one column per model, from several files.
 pub(super) fn compare(arguments: &str, data: &Data) -> Result<String, String> {
     let (first, lines) = arguments.split_once('\n').unwrap_or((arguments, ""));
     let arguments = Arguments::read(first, &["models"])?;
@@ -170,7 +173,7 @@ pub(super) fn compare(arguments: &str, data: &Data) -> Result<String, String> {
     Ok(markdown(&header, &rows))
 }
 
-/// What a model got with seeds on which nothing was chosen.
+/// Returns the result of a model on seeds that were not used to choose settings.
 fn fresh(file: Option<&str>, model: &str, test: &Test, data: &Data) -> Result<String, String> {
     let Some(file) = file else { return Ok("–".into()) };
     let json = data.json(file)?;

@@ -6,8 +6,10 @@ use super::{Arguments, markdown};
 use crate::data::{Data, select, text_of};
 use crate::format;
 
-/// A row per case, a column per implementation: `rope` is ours, `rope:eager` PyTorch's in this mode, `rope:torch` the
-/// fastest of PyTorch's.
+/// Writes one row per case, one column per implementation.
+///
+/// `rope` is our implementation, `rope:eager` that of PyTorch in this mode, and `rope:torch` the
+/// fastest of PyTorch.
 pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
     let arguments = Arguments::read(arguments, &["columns", "measure"])?;
     let columns = arguments.list("columns").ok_or("columns= is missing")?;
@@ -35,7 +37,7 @@ pub(super) fn table(arguments: &str, data: &Data) -> Result<String, String> {
     Ok(markdown(&header, &rows))
 }
 
-/// What was measured, as in `training step, 8 x 512`.
+/// Names a case, as in `training step, 8 x 512`.
 fn case(result: &Value) -> String {
     let name = match text_of(&result["name"]).as_str() {
         "train_step" => "training step".to_string(),
@@ -60,12 +62,12 @@ fn heading(column: &str) -> String {
     }
 }
 
-/// What is shown.
+/// The quantity to show.
 #[derive(Clone, Copy, PartialEq)]
 enum Measure {
     Time,
     Memory,
-    /// The time, divided by that of our TRA.
+    /// The time divided by that of our TRA.
     Factor,
 }
 
@@ -81,7 +83,7 @@ fn cell(results: &[&Value], column: &str, measure: Measure) -> String {
     shown.unwrap_or_else(|| "–".into())
 }
 
-/// Seconds, or bytes of memory at the peak.
+/// Returns the time in seconds, or the peak memory in bytes.
 fn value(results: &[&Value], column: &str, memory: bool) -> Option<f64> {
     let (attention, mode) = column.split_once(':').unwrap_or((column, ""));
     let result = results.iter().find(|result| result["attention"] == attention)?;

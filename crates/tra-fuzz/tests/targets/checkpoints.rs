@@ -1,4 +1,4 @@
-//! Models: safetensors files and PyTorch's state dicts.
+//! Models: safetensors files and PyTorch state dicts.
 
 use std::fs;
 use std::io::{Cursor, Read, Write};
@@ -17,7 +17,7 @@ fn read(path: &Path) -> Result<(), String> {
     let metadata = text(TensorFile::read_metadata(path));
     let tensors = text(TensorFile::read(path));
     let model = text(Decoder::load(path, &Device::flex()));
-    // The errors are of the same file; the harness looks at one.
+    // All errors are about the same file, so the harness checks only the first.
     [metadata.map(drop), tensors.map(drop), model.map(drop)].into_iter().collect()
 }
 
@@ -98,7 +98,7 @@ fn state_dict() {
     });
 }
 
-/// The files of an archive.
+/// Returns the files of an archive.
 fn files(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut archive = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
     let count = archive.len();
@@ -115,8 +115,8 @@ fn pickle(archive: &[u8]) -> Vec<u8> {
     files(archive).into_iter().find(|(name, _)| name.ends_with("data.pkl")).unwrap().1
 }
 
-/// An archive with another pickle, and sums that are right: what is changed in an archive as it is
-/// does not get past them.
+/// Returns an archive with another pickle and valid checksums. A direct change to an archive fails
+/// its checksums.
 fn repacked(files: &[(String, Vec<u8>)], pickle: &[u8]) -> Vec<u8> {
     let mut to = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in files {

@@ -125,7 +125,8 @@ fn files(folder: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// A run with each task and each mechanism and all their settings, so that these are there to be changed.
+/// Returns runs that cover each task and each mechanism with all settings, so that all of them can
+/// be mutated.
 fn runs() -> Vec<Vec<u8>> {
     let tasks = [
         "flipflop",

@@ -1,4 +1,4 @@
-//! Every reader of the workspace against broken files. See the documentation of `tra_fuzz`.
+//! Tests every file reader of the workspace with broken files. See the documentation of `tra_fuzz`.
 
 mod checkpoints;
 mod configs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[global_allocator]
 static COUNTING: tra_fuzz::Counting = tra_fuzz::Counting;
 
-/// A file or folder of the repository.
+/// Returns the path of a file or folder of the repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -1,4 +1,4 @@
-//! What a run directory keeps.
+//! The files of a run directory.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::text;
 const STEP: &str = r#"{"step":1,"loss":0.5,"lr":0.001,"grad_norm":1.5,"tokens":128}"#;
 const RESULTS: &str = r#"{"step":2,"results":[{"split":"iid","length":128,"shortest":128,"sequences":4,"exact_match":0.75,"exact_match_interval":[0.3,0.95],"scored":12,"token_error":0.1,"token_error_interval":[0.0,0.2],"loss":0.25,"loss_interval":[0.2,0.3]}]}"#;
 
-/// Puts every input in the place of one file of a run, and opens the run.
+/// Replaces one file of a run with each input, and opens the run.
 fn fuzz_file(name: &str, file: &str, seeds: &[&str], read: impl Fn(&RunDir) -> Result<(), String>) {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
@@ -38,7 +38,7 @@ fn metrics() {
 
 #[test]
 fn evaluation() {
-    // As it is written, and as it was when it held one step.
+    // The current format, and the old one with a single step.
     let seed = format!("{{\"evaluations\":[{RESULTS}]}}");
     let seeds = [seed.as_str(), RESULTS];
     fuzz_file("evaluation", "eval.json", &seeds, |run| text(run.evaluations()).map(drop));

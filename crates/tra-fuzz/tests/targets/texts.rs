@@ -1,4 +1,4 @@
-//! Texts in every packing, and caches of their tokens.
+//! Text files in every compression format, and token caches.
 
 use std::fs;
 use std::io::Write;
@@ -51,7 +51,7 @@ fn gz(text: &[u8]) -> Vec<u8> {
 
 #[test]
 fn packed_gz() {
-    // A megabyte of one letter: what unpacks to a thousand times its size.
+    // A megabyte of one letter, which unpacks to a thousand times its compressed size.
     let corpus = vec![gz(TEXT.as_bytes()), gz(&[b'a'; 1 << 20])];
     fuzz(&Target { name: "gz", file: "a.txt.gz", corpus, words: &["\u{1f}\u{8b}"] }, read);
 }
@@ -100,8 +100,8 @@ fn parquet() {
     fuzz(&Target { name: "parquet", file: "a.parquet", corpus, words: &words }, read);
 }
 
-/// What is damaged is found out. That it is then made anew is tested in `tra-text`, with fewer inputs,
-/// for that takes a while.
+/// A damaged cache is detected. `tra-text` tests that it is then rebuilt, with fewer inputs because
+/// that takes longer.
 #[test]
 fn cache() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Exact match against length.
+//! The plots of exact match against length.
 
 use super::plot::{Axis, Line, Plot, Point, Stretch};
 use super::scale::{Kind, length_ticks};
@@ -24,8 +24,8 @@ pub fn section(task: &Task) -> String {
     out
 }
 
-/// The split with most lengths first, then every other split of several lengths. Where splits are
-/// stretches of lengths, together they make the line.
+/// Groups places into lines: first the split with the most lengths, then every other split with
+/// several lengths. Splits that cover separate ranges of lengths form one line together.
 fn families(places: Vec<Place>) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for place in places {
@@ -41,8 +41,9 @@ fn families(places: Vec<Place>) -> Vec<Family> {
     families
 }
 
-/// Makes one of the splits whose lengths do not reach into those of a split before. A range whose longest length was also
-/// tested alone makes way for that.
+/// Merges the splits whose lengths do not overlap those of an earlier split.
+///
+/// If the longest length of a range was also tested alone, that test replaces the range.
 fn one_line(families: Vec<Family>) -> Vec<Family> {
     let reach = |family: &Family| {
         let shortest = family.places.iter().map(|place| place.shortest).min();
@@ -71,7 +72,7 @@ fn plot(task: &Task, family: &Family) -> Plot {
     let mut trained: Vec<(usize, usize)> = task.runs().map(|run| run.train_length).collect();
     trained.sort_unstable();
     trained.dedup();
-    // Every stretch takes a row above the plot.
+    // Each stretch takes a row above the plot.
     trained.truncate(4);
     let marked = family.places.iter().map(|place| place.length).chain(trained.iter().map(|t| t.1));
     let (mut low, mut high) = marked
@@ -79,7 +80,7 @@ fn plot(task: &Task, family: &Family) -> Plot {
     if low >= high {
         (low, high) = ((high / 2).max(1), high.saturating_mul(2));
     }
-    // Room to see that training covered a range.
+    // Leaves room to show that training covered a range.
     if trained.iter().any(|&(from, to)| from < to && from < low && to >= low) {
         low = (low / 2).max(1);
     }
@@ -92,8 +93,8 @@ fn plot(task: &Task, family: &Family) -> Plot {
     Plot {
         title: format!("{}: exact match against length", family.name),
         description: format!(
-            "Share of sequences with every answer right, from {low} to {high} {}; the numbers \
-             stand in the table of splits.",
+            "Share of sequences with every answer right, from {low} to {high} {}. The table of \
+             splits has the numbers.",
             task.unit
         ),
         x: Axis {
@@ -141,7 +142,7 @@ fn plot(task: &Task, family: &Family) -> Plot {
     }
 }
 
-/// Exact match from none to all.
+/// Returns an axis of exact match, from 0% to 100%.
 pub fn percent_axis() -> Axis {
     Axis {
         label: "Exact match (%)".into(),
@@ -155,15 +156,15 @@ pub fn percent_axis() -> Axis {
 fn caption(task: &Task, family: &Family) -> String {
     let seeds = match family.places.len() {
         _ if task.series.iter().all(|series| series.runs.len() == 1) => "",
-        1 => " Points are means over seeds; whiskers reach from the worst seed to the best.",
-        _ => " Lines are means over seeds; bands reach from the worst seed to the best.",
+        1 => " Points are means over seeds; whiskers span from the worst seed to the best.",
+        _ => " Lines are means over seeds; bands span from the worst seed to the best.",
     };
     let buckets = family.places.iter().any(|place| place.shortest < place.length);
     format!(
-        "Exact match, the share of sequences with every answer right, against length on \
-         <b>{}</b>.{seeds}{}",
+        "Exact match against length on <b>{}</b>: the share of sequences with every answer \
+         right.{seeds}{}",
         escape(&family.name),
-        if buckets { " A range of lengths stands at its longest." } else { "" },
+        if buckets { " A range of lengths is plotted at its longest length." } else { "" },
     )
 }
 

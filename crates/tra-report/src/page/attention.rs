@@ -1,4 +1,4 @@
-//! Which keys each head keeps, and how much it attends to them.
+//! Pictures of the keys that each head keeps, and how much it attends to them.
 
 use super::scale::number;
 use super::series::Task;
@@ -8,19 +8,19 @@ use crate::text::{escape, percent, plural, shorten};
 /// Longer sequences are merged into this many rows and columns.
 const MOST_CELLS: usize = 64;
 const LONGEST_TOKEN: usize = 7;
-/// Weights from which the classes after the first begin. The scale is the same in every picture,
-/// so that heads can be compared.
+/// Smallest weight of each class after the first. The scale is the same in every picture, so that
+/// heads can be compared.
 const CLASSES: [f32; 7] = [0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75];
 
-/// Nothing where no run has a picture.
+/// Returns the section on attention; empty if no run has a picture.
 pub fn section(tasks: &[Task]) -> String {
     if tasks.iter().flat_map(Task::runs).all(|run| run.picture.is_none()) {
         return String::new();
     }
     let mut out = String::from(
-        "<p>Attention on one sequence, query down and key across. A blank pair below the diagonal \
-         is a key that the query does not keep; the palest tint is a key kept with next to no \
-         weight. Layers and heads are numbered from 0, as in the checkpoint.</p>\n",
+        "<p>Attention on one sequence. Rows are queries and columns are keys. A blank square below \
+         the diagonal is a key that the query does not keep. The palest tint is a kept key with \
+         almost no weight. Layers and heads are numbered from 0, as in the checkpoint.</p>\n",
     );
     out += &legend();
     for series in tasks.iter().flat_map(|task| &task.series) {
@@ -47,7 +47,8 @@ fn legend() -> String {
     format!("<ul class=\"weights\" aria-label=\"Attention weight\">{items}</ul>\n")
 }
 
-/// Only the first run of a mechanism starts unfolded: seeds tend to look alike.
+/// Shows the heads of one run. Only the first run of a mechanism starts open, because seeds tend
+/// to look alike.
 fn run_pictures(run: &Run, picture: &Picture, open: bool) -> String {
     let length = picture.tokens.len();
     let mut heads = String::new();
@@ -66,14 +67,17 @@ fn run_pictures(run: &Run, picture: &Picture, open: bool) -> String {
     let block = length.div_ceil(MOST_CELLS).max(1);
     let merged = if block > 1 {
         format!(
-            "<p>{length} tokens: a square stands for {block} × {block} pairs and shows their \
-                 largest weight; it is blank where none is kept.</p>\n"
+            "<p>The sequence has {length} tokens. Each square stands for {block} × {block} pairs \
+             and shows their largest weight. It is blank if none of them is kept.</p>\n"
         )
     } else {
         String::new()
     };
     let note = if wrong > 0 {
-        format!("<p>{} left out: not of the size of the sequence.</p>\n", plural(wrong, "head"))
+        format!(
+            "<p>{} left out: the size does not match the sequence.</p>\n",
+            plural(wrong, "head")
+        )
     } else {
         String::new()
     };
@@ -131,7 +135,7 @@ fn figure(
     )
 }
 
-/// How a token stands along an axis.
+/// Returns the label of a token on an axis.
 fn read(token: &str) -> String {
     if token.trim().is_empty() { "␣".into() } else { shorten(token, LONGEST_TOKEN) }
 }
@@ -158,7 +162,7 @@ fn token_labels(tokens: &[String], cell: f64, size: f64) -> String {
     out + "</g>"
 }
 
-/// The outline of the visible pairs, with a step for every token.
+/// Returns the outline of the visible pairs, with one step per token.
 fn edge(n: usize, cell: f64) -> String {
     let mut out = String::from("M0 0");
     for i in 1..=n {
@@ -167,7 +171,7 @@ fn edge(n: usize, cell: f64) -> String {
     out + "H0z"
 }
 
-/// The class of each visible pair or block of pairs; none where no key is kept.
+/// The class of each visible pair or block of pairs; `None` if no key is kept.
 struct Triangle {
     size: usize,
     /// Shape `[size, size]`.
@@ -175,7 +179,7 @@ struct Triangle {
 }
 
 impl Triangle {
-    /// None where the matrices are not `[length, length]`.
+    /// Classifies the pairs; `None` if the matrices are not `[length, length]`.
     fn new(head: &HeadPicture, length: usize) -> Option<Self> {
         let pairs = length.checked_mul(length)?;
         let fits = [head.keep.len(), head.count.len(), head.weights.len()] == [pairs; 3];
@@ -188,7 +192,7 @@ impl Triangle {
         for query in 0..length {
             for key in (0..=query).filter(|key| head.keep[query * length + key]) {
                 let weight = head.weights[query * length + key];
-                // Not a number counts as no weight.
+                // NaN counts as no weight.
                 let class = CLASSES.iter().filter(|&&from| weight >= from).count();
                 let cell = &mut classes[query / block * size + key / block];
                 *cell = (*cell).max(Some(class));
@@ -197,8 +201,8 @@ impl Triangle {
         Some(Self { size, classes })
     }
 
-    /// One path a class, with neighbours in a row merged: a rectangle a pair would make the page
-    /// ten times larger.
+    /// Returns one path per class, with neighbours in a row merged. One rectangle per pair would
+    /// make the page ten times larger.
     fn paths(&self) -> String {
         let mut paths = vec![String::new(); CLASSES.len() + 1];
         for (y, row) in self.classes.chunks(self.size).enumerate() {
@@ -244,7 +248,7 @@ impl Stats {
     fn words(&self) -> String {
         let visible = self.length * (self.length + 1) / 2;
         let mut out = format!(
-            "{:.1} keys kept per query, {} of those visible",
+            "{:.1} keys kept per query ({} of the visible keys)",
             self.kept as f64 / self.length as f64,
             percent(self.kept as f64 / visible as f64),
         );
@@ -284,7 +288,8 @@ mod tests {
         let words = Stats::of(&head, 3).words();
         assert_eq!(
             words,
-            "1.7 keys kept per query, 83.3% of those visible; mean count of the attended key 2.0."
+            "1.7 keys kept per query (83.3% of the visible keys); \
+             mean count of the attended key 2.0."
         );
     }
 

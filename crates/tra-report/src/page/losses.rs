@@ -7,7 +7,7 @@ use super::windows::{Cut, Reading};
 use crate::records::Protocol;
 use crate::text::{escape, lengths, loss, whole};
 
-/// Nothing where the trained models were not evaluated.
+/// Returns the table of splits; empty if the trained models were not evaluated.
 pub fn section(task: &Task) -> String {
     let places = task.places();
     if places.is_empty() {
@@ -32,14 +32,15 @@ pub fn section(task: &Task) -> String {
         )
     });
     let held_out = if places.iter().any(|place| place.split == "train") {
-        " Text of the split train was learned from; that of other splits was held out."
+        " The text of the split train was used for training; the other splits were held out."
     } else {
         ""
     };
     format!(
-        "<p>Perplexity at the end of training{}. Below it, {}the loss of which it is the \
-         exponential, in nats, and the tokens scored. The best of a row is \
-         <b class=\"best\">marked</b>. Resting on a cell shows the 95% intervals.{held_out}</p>\n{}",
+        "<p>Perplexity at the end of training{}. Below it: {}the loss in nats, of which perplexity \
+         is the exponential, and the number of scored tokens. The best value in each row is \
+         <b class=\"best\">highlighted</b>. Hover over a cell to see the 95% \
+         intervals.{held_out}</p>\n{}",
         over_seeds(task),
         intervals(task, "the 95% interval").map(|words| words + ", ").unwrap_or_default(),
         table(task, "Perplexity by split", ["Split", "Length"], &rows.collect::<String>()),
@@ -63,23 +64,24 @@ pub fn by_window(task: &Task, reading: &Reading, cuts: &[Cut]) -> String {
         )
     });
     format!(
-        "<p>Perplexity{}; the lower, the better.{} The best of a row is \
-         <b class=\"best\">marked</b>. Resting on a cell shows loss, bits per byte and the 95% \
-         intervals.</p>\n{}",
+        "<p>Perplexity{}; lower is better.{} The best value in each row is \
+         <b class=\"best\">highlighted</b>. Hover over a cell to see the loss, bits per byte and \
+         the 95% intervals.</p>\n{}",
         over_seeds(task),
-        intervals(task, " Below it, the 95% interval").map(|words| words + ".").unwrap_or_default(),
+        intervals(task, " Below it: the 95% interval").map(|words| words + ".").unwrap_or_default(),
         table(task, "Perplexity by window", ["Protocol", "Window"], &rows.collect::<String>()),
     )
 }
 
-/// `words` with the columns that show an interval, if any does: those of one seed.
+/// Completes `words` with which columns show an interval: those with one seed. `None` if there are
+/// none.
 fn intervals(task: &Task, words: &str) -> Option<String> {
     let alone = task.series.iter().filter(|series| series.runs.len() == 1).count();
-    let some = if alone < task.series.len() { " where there is one seed" } else { "" };
+    let some = if alone < task.series.len() { " (columns with one seed)" } else { "" };
     (alone > 0).then(|| format!("{words}{some}"))
 }
 
-/// A cell for every series, with further lines `below` the value.
+/// Returns one cell per series, with the lines of `below` under its value.
 fn cells(
     task: &Task,
     scores: impl Fn(&Series) -> Scores,
@@ -122,9 +124,9 @@ mod tests {
         assert_eq!(best.len(), 1, "{html}");
         assert!(best[0].contains(">7.39 ± 0.00<"), "tra is better: {html}");
         assert!(html.contains(">20.09 ± 0.00<"));
-        assert!(!html.contains("learned from") && !html.contains("the 95% interval,"));
+        assert!(!html.contains("used for training") && !html.contains("the 95% interval,"));
         report.runs[0].results[0].split = "train".into();
-        assert!(section(&series::tasks(&report.runs)[0]).contains("learned from"));
+        assert!(section(&series::tasks(&report.runs)[0]).contains("used for training"));
     }
 
     #[test]
@@ -138,8 +140,8 @@ mod tests {
         };
         let html = page(&report);
         assert!(html.contains(">20.00<span class=\"more\">19.00 to 21.00</span>"), "{html}");
-        assert!(html.contains("Below it, the 95% interval. The best"), "{html}");
-        // Not at the window in training, where both are the same.
+        assert!(html.contains("Below it: the 95% interval. The best"), "{html}");
+        // None is best at the training window, where both are equal.
         assert_eq!(html.matches("<td class=\"best\"").count(), 3);
         assert!(html.contains("4 × training") && html.contains("0.50 × training"));
         assert!(html.contains("stride 256"));

@@ -1,8 +1,8 @@
-//! How a mechanism looks: a fixed colour, and a dash and a shape that survive grayscale.
+//! The look of a mechanism: a fixed colour, and a dash and a shape that survive grayscale.
 
 use super::scale::number;
 
-/// The known mechanisms in the order of the page. Their colours stand in `report.css`.
+/// The known mechanisms, in page order. Their colours are in `report.css`.
 const KNOWN: [&str; 18] = [
     "tra",
     "tra-threshold",
@@ -23,7 +23,7 @@ const KNOWN: [&str; 18] = [
     "learned",
     "rope-qk",
 ];
-/// Colours for mechanisms this page does not know.
+/// Number of colours for unknown mechanisms.
 const OTHERS: usize = 3;
 const DASHES: [&str; 18] = [
     "",
@@ -56,13 +56,14 @@ pub struct Mark {
     slot: usize,
 }
 
-/// Place of a mechanism on the page; unknown ones come last, together.
+/// Returns the position of a mechanism on the page. Unknown mechanisms share the last one.
 pub fn rank(mechanism: &str) -> usize {
     KNOWN.iter().position(|&known| known == mechanism).unwrap_or(KNOWN.len())
 }
 
 impl Mark {
-    /// `stranger` numbers the unknown mechanisms, `variant` the series of one mechanism.
+    /// Chooses the look of a series. `stranger` numbers the unknown mechanisms, `variant` the
+    /// series of one mechanism.
     pub fn new(mechanism: &str, stranger: usize, variant: usize) -> Self {
         let rank = rank(mechanism);
         let class = match KNOWN.get(rank) {
@@ -73,7 +74,7 @@ impl Mark {
         Self { class, dash: DASHES[slot % DASHES.len()], slot }
     }
 
-    /// The `stroke-dasharray` attribute, if any.
+    /// Returns the `stroke-dasharray` attribute; empty for a solid line.
     pub fn dash_attribute(&self) -> String {
         if self.dash.is_empty() {
             String::new()
@@ -82,7 +83,7 @@ impl Mark {
         }
     }
 
-    /// Path data of the shape, centred at (`x`, `y`).
+    /// Returns the path data of the shape, centred at (`x`, `y`).
     pub fn shape(&self, x: f64, y: f64) -> String {
         let at = |dx: f64, dy: f64| format!("{} {}", number(x + dx), number(y + dy));
         match self.slot % 6 {
@@ -95,7 +96,7 @@ impl Mark {
         }
     }
 
-    /// A piece of the line, to stand beside the name in running text.
+    /// Returns a short piece of the line, to show beside a name in running text.
     pub fn swatch(&self) -> String {
         format!(
             "<svg class=\"swatch {}\" viewBox=\"0 0 34 12\" aria-hidden=\"true\">\

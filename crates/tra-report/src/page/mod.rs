@@ -1,7 +1,7 @@
 //! The report of a set of runs: one self-contained HTML page.
 //!
-//! The page needs no network and no script. Plots are SVG written by hand because their colours
-//! follow the page's style sheet, in light and in dark.
+//! The page needs no network and no script. The SVG plots are generated here, without a plotting
+//! library, so that their colours follow the style sheet in light and dark mode.
 
 mod accuracy;
 mod attention;
@@ -31,32 +31,32 @@ pub struct Report {
     pub title: String,
     /// Version of the program that made the runs.
     pub version: String,
-    /// Commands that repeat the runs, one a line.
+    /// Commands that repeat the runs, one per line.
     pub commands: Vec<String>,
     /// The runs, in any order.
     pub runs: Vec<Run>,
-    /// What the page is without, and why, one line each.
+    /// What is missing from the page, and why, one line each.
     pub left_out: Vec<String>,
 }
 
-/// One trained model and what is known about it.
+/// A trained model and its records.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Name of its folder.
+    /// Name of the run directory.
     pub name: String,
     /// The attention mechanism: `tra`, `rope`, …
     pub attention: String,
-    /// The task it was trained on.
+    /// The training task.
     pub task: String,
-    /// What a length counts: `tokens`, `symbols`.
+    /// Unit of lengths: `tokens`, `symbols`.
     pub unit: String,
-    /// By what a model of the task is judged.
+    /// How the models of the task are judged.
     pub measure: Measure,
     /// Seed of weights and data.
     pub seed: u64,
     /// Shortest and longest length in training.
     pub train_length: (usize, usize),
-    /// How many numbers the model learns.
+    /// Number of trainable parameters.
     pub parameters: usize,
     /// The settings as TOML.
     pub settings: String,
@@ -66,7 +66,7 @@ pub struct Run {
     pub evaluations: Vec<EvaluationRecord>,
     /// Evaluation of the trained model.
     pub results: Vec<EvalResult>,
-    /// Perplexity at several windows, where `tra perplexity` was run.
+    /// Perplexity at several windows, if `tra perplexity` was run.
     pub perplexity: Option<Perplexity>,
     /// Attention on one sequence.
     pub picture: Option<Picture>,
@@ -75,24 +75,25 @@ pub struct Run {
 /// Attention of every head on one sequence.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// How each token reads.
+    /// Text of each token.
     pub tokens: Vec<String>,
     /// `[layer][head]`.
     pub layers: Vec<Vec<HeadPicture>>,
 }
 
-/// Attention of one head: three matrices of shape `[length, length]`, row-major, a row a query.
+/// Attention of one head: three row-major matrices of shape `[length, length]`, one row per query.
 #[derive(Clone, Debug)]
 pub struct HeadPicture {
     /// Whether the query keeps the key.
     pub keep: Vec<bool>,
-    /// Distance in kept keys; 0 where not kept, 0 everywhere for mechanisms without counts.
+    /// Distance in kept keys. 0 for a key that is not kept; 0 everywhere for mechanisms without
+    /// counts.
     pub count: Vec<u32>,
     /// Attention weights after the softmax.
     pub weights: Vec<f32>,
 }
 
-/// The page.
+/// Returns the page.
 pub fn html(report: &Report) -> String {
     let tasks = series::tasks(&report.runs);
     let title = escape(&report.title);
@@ -134,8 +135,8 @@ pub fn html(report: &Report) -> String {
     )
 }
 
-/// The parts of the tasks that are `meant` and have something to show. The task's name stands over
-/// its part only where there is more than one task.
+/// Joins the parts of the tasks that `meant` selects. If there are several tasks, each part gets
+/// its task's name as a heading.
 fn by_task(tasks: &[Task], meant: fn(&Task) -> bool, part: fn(&Task) -> String) -> String {
     let named = |task: &Task| match part(task) {
         html if html.is_empty() || tasks.len() == 1 => html,
@@ -150,7 +151,7 @@ fn left_out(report: &Report) -> String {
         true => String::new(),
         false => {
             let lines: String = lines.collect();
-            format!("<p>Left out of this page:</p>\n<ul class=\"left-out\">\n{lines}</ul>\n")
+            format!("<p>Missing from this page:</p>\n<ul class=\"left-out\">\n{lines}</ul>\n")
         }
     }
 }
@@ -159,7 +160,7 @@ fn settings(report: &Report) -> String {
     let mut out = String::new();
     if !report.commands.is_empty() {
         let commands = escape(&report.commands.join("\n"));
-        out += &format!("<p>To repeat it:</p>\n<pre><code>{commands}</code></pre>\n");
+        out += &format!("<p>To repeat the runs:</p>\n<pre><code>{commands}</code></pre>\n");
     }
     for run in &report.runs {
         out += &format!(

@@ -1,4 +1,4 @@
-//! Perplexity against window, and loss against position in the window.
+//! The plots of perplexity against window, and of loss against position in the window.
 
 use super::losses;
 use super::plot::{Axis, Line, Plot, Point, Stretch};
@@ -8,7 +8,7 @@ use super::windows::{Cut, Reading, one_a_window, readings, trained};
 use crate::records::{PositionLoss, Protocol};
 use crate::text::{escape, lengths, loss, perplexity, plural, whole};
 
-/// Nothing where perplexity was not measured.
+/// Returns the section on perplexity; empty if it was not measured.
 pub fn section(task: &Task) -> String {
     let readings = readings(task);
     let part = |reading: &Reading| {
@@ -50,7 +50,7 @@ fn read(task: &Task, reading: &Reading) -> String {
 fn figure(plot: Option<Plot>, title: &str, caption: &str) -> String {
     match plot {
         Some(plot) => format!("<p class=\"over\">{title}</p>\n{}", plot.figure(caption)),
-        None => format!("<p class=\"over\">{title}</p>\n<p>No result is a finite number.</p>\n"),
+        None => format!("<p class=\"over\">{title}</p>\n<p>No result is finite.</p>\n"),
     }
 }
 
@@ -83,12 +83,13 @@ fn window_plot(task: &Task, title: &str, cuts: &[Cut], points: Vec<Vec<Point>>) 
         ..token_axis(task, &points)
     };
     let y = Axis::fitted("Perplexity", heights(&points))?;
-    let description = "Perplexity of the text against the tokens read at once; the numbers stand \
-                       in the table below.";
+    let description = "Perplexity of the text against the window, the number of tokens read at \
+                       once. The table below has the numbers.";
     Some(plot(task, title, description, (x, y), points))
 }
 
-/// The bins of the first seed that has any: every model reads the same windows.
+/// Returns a point per position bin. The bins are those of the first seed that has any, because
+/// every model reads the same windows.
 fn position_points(reading: &Reading, series: &Series, cut: Cut) -> Vec<Point> {
     let results = reading.at(series, cut);
     let Some((_, first)) = results.iter().find(|(_, result)| !result.by_position.is_empty()) else {
@@ -97,11 +98,11 @@ fn position_points(reading: &Reading, series: &Series, cut: Cut) -> Vec<Point> {
     let point = |bin: &PositionLoss| {
         let same = |other: &&PositionLoss| (other.from, other.to) == (bin.from, bin.to);
         let in_bin = results.iter().filter_map(|(_, result)| result.by_position.iter().find(same));
-        // The last bin may reach beyond the window, where no token is.
+        // The last bin may extend beyond the window, where there are no tokens.
         let to = bin.to.min(cut.window);
         let spread = Spread::of(in_bin.filter(|bin| bin.tokens > 0).map(|bin| bin.loss))?;
         Some(Point {
-            // The middle on a log axis.
+            // The middle of the bin on a log axis.
             x: (bin.from.max(1) as f64 * to.max(1) as f64).sqrt(),
             y: spread.mean,
             low: spread.least,
@@ -122,9 +123,9 @@ fn position_points(reading: &Reading, series: &Series, cut: Cut) -> Vec<Point> {
 
 fn position_plot(task: &Task, title: &str, points: Vec<Vec<Point>>) -> Option<Plot> {
     let x = token_axis(task, &points);
-    let x = Axis { label: "Tokens before it in the window (log scale)".into(), ..x };
+    let x = Axis { label: "Preceding tokens in the window (log scale)".into(), ..x };
     let y = Axis::linear("Loss (nats)", heights(&points))?;
-    let description = "Mean loss of a token against the tokens of the window before it.";
+    let description = "Mean loss per token against the number of preceding tokens in its window.";
     Some(plot(task, title, description, (x, y), points))
 }
 
@@ -150,11 +151,11 @@ fn plot(
         raw: Vec::new(),
         dots: true,
     };
-    // Training on a window is training on all shorter ones: what is shaded begins before the plot.
+    // Training on a window also trains all shorter ones, so the shading starts left of the plot.
     let stretch = |window: usize| Stretch {
         from: 0.0,
         to: window as f64,
-        label: format!("window in training: {}", whole(window as u64)),
+        label: format!("training window: {}", whole(window as u64)),
     };
     Plot {
         title: format!("{}: {title}", task.name),
@@ -166,12 +167,13 @@ fn plot(
     }
 }
 
-/// Every mark takes a row above the plot.
+/// Returns the training windows to mark. Each mark takes a row above the plot, so there are at
+/// most four.
 fn marked(task: &Task) -> Vec<usize> {
     trained(task).into_iter().take(4).collect()
 }
 
-/// From the first to the last of the points and of the windows in training.
+/// Returns an axis that covers all points and the marked training windows.
 fn token_axis(task: &Task, points: &[Vec<Point>]) -> Axis {
     let windows = marked(task).into_iter().map(|window| window as f64);
     let values = points.iter().flatten().map(|point| point.x).chain(windows);
@@ -189,31 +191,30 @@ fn heights(points: &[Vec<Point>]) -> impl Iterator<Item = f64> {
 fn window_caption(task: &Task, reading: &Reading, cuts: &[Cut]) -> String {
     let how = match cuts[0].protocol {
         Protocol::Chunk => {
-            "cut into windows that do not overlap, so that the first tokens of each have little \
-             before them"
+            "The windows do not overlap, so the first tokens of each window have little context."
         }
-        Protocol::Sliding => "read in windows that overlap and of which only what is new is scored",
+        Protocol::Sliding => "The windows overlap, and only the new tokens of each are scored.",
     };
     let mut out = format!(
-        "Perplexity against window on <b>{}</b>, {} tokens scored, {how}.",
+        "Perplexity against window on <b>{}</b>, {} tokens scored. {how}",
         escape(reading.text),
         whole(reading.tokens),
     );
     if task.series.iter().any(|series| series.runs.len() > 1) {
-        out += " Lines are means over seeds; bands reach from the best seed to the worst.";
+        out += " Lines are means over seeds; bands span from the best seed to the worst.";
     }
     let scores = cuts.iter().flat_map(|&cut| task.series.iter().map(move |s| (s, cut)));
     let bad: usize = scores.map(|(series, cut)| reading.scores(series, cut).not_finite()).sum();
     if bad > 0 {
-        out += &format!(" Left out: {} not finite.", plural(bad, "result"));
+        out += &format!(" Omitted: {} not finite.", plural(bad, "result"));
     }
     out
 }
 
 fn position_caption(reading: &Reading, cut: Cut) -> String {
     format!(
-        "Mean loss of a token of <b>{}</b> against how many tokens of its window stand before it, \
-         {} tokens scored in windows of {} that do not overlap.",
+        "Mean loss per token of <b>{}</b> against the number of preceding tokens in its window; \
+         {} tokens scored. The windows of {} tokens do not overlap.",
         escape(reading.text),
         whole(reading.tokens),
         whole(cut.window as u64),
@@ -242,7 +243,7 @@ mod tests {
         assert!(chunk < html.find("sliding protocol").unwrap());
         assert!(html.contains("Loss by position in the window, 512 tokens"));
         assert_eq!(html.matches("<figure>").count(), 3);
-        assert!(html.contains("window in training: 128"));
+        assert!(html.contains("training window: 128"));
         assert!(html.contains("tra, window 512: perplexity 20.50; seed 0: 20.00 (95% interval 19"));
         assert!(html.contains("rope, after 128–511 tokens: loss 3.500 (384 scored)"));
         assert_eq!(html.matches("10,000 tokens scored").count(), 3);
@@ -301,12 +302,12 @@ mod tests {
                 results[2].by_position[0].loss = f64::NAN;
             }
         });
-        assert!(html.contains("Left out: 2 results not finite."));
+        assert!(html.contains("Omitted: 2 results not finite."));
         assert!(!html.contains("NaN") && !html.contains("inf"));
         let html = changed(|run| {
             let results = &mut run.perplexity.as_mut().unwrap().results;
             results.iter_mut().for_each(|result| result.perplexity = f64::NAN);
         });
-        assert!(html.contains("No result is a finite number."));
+        assert!(html.contains("No result is finite."));
     }
 }

@@ -4,25 +4,25 @@ use super::marks::Mark;
 use super::scale::{Kind, Scale, Tick, decade_ticks, linear_ticks, number};
 use crate::text::{escape, shorten};
 
-/// Width of a letter, a little more than the average of common system fonts at 13 px.
+/// Width of a letter: slightly more than the average of common system fonts at 13 px.
 const LETTER: f64 = 7.2;
 const LINE_HEIGHT: f64 = 16.0;
 /// Distance of the data from the frame, so that lines at 0% and 100% stay whole.
 const INSET: f64 = 8.0;
 
-/// Values further apart than this many times need a log axis to be told apart at both ends.
+/// Largest ratio of values that a linear axis shows well. Beyond it, the axis is logarithmic.
 const FAR: f64 = 4.0;
-/// With more lines than this, what lies under them is drawn fainter still.
+/// With more lines than this, the bands and raw values under them are drawn fainter.
 const CROWD: usize = 9;
 
-/// Plots are drawn for the width at which they are read, so that their letters keep their size.
+/// The width a plot is drawn for. Each width has its own drawing, so that text keeps its size.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Size {
-    /// Across the page.
+    /// Full width of the page.
     Wide,
-    /// Across a phone.
+    /// Full width of a phone.
     Narrow,
-    /// One of several side by side.
+    /// One of several plots side by side.
     Panel,
 }
 
@@ -37,21 +37,21 @@ pub struct Axis {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Least and most over seeds; the same where there is one seed.
+    /// Smallest and largest value over seeds; equal if there is one seed.
     pub low: f64,
     pub high: f64,
-    /// What is said when the pointer rests on it.
+    /// Tooltip.
     pub tip: String,
 }
 
 pub struct Line {
     pub mark: Mark,
-    /// Name at the line's end; none for further lines of the same name.
+    /// Name at the end of the line; `None` for further lines of the same name.
     pub label: Option<String>,
     pub points: Vec<Point>,
-    /// What `points` smooths, drawn faintly.
+    /// The raw values behind smoothed `points`, drawn faintly.
     pub raw: Vec<(f64, f64)>,
-    /// Whether every point has a marker; else the last only.
+    /// Whether every point has a marker; otherwise only the last one has.
     pub dots: bool,
 }
 
@@ -89,17 +89,17 @@ struct Frame {
 }
 
 impl Axis {
-    /// Linear and as long as the finite ones of `values` need; none if there are none.
+    /// Returns a linear axis that fits the finite values; `None` if there are none.
     pub fn linear(label: &str, values: impl Iterator<Item = f64>) -> Option<Self> {
         let (low, high) = ends(values)?;
         let room = if high > low { 0.05 * (high - low) } else { 0.1 * high.abs().max(1e-3) };
-        // Nothing shown this way goes below zero.
+        // The values shown are never negative, so the margin does not extend below zero.
         let (low, high) = ((low - room).max(low.min(0.0)), high + room);
         let ticks = linear_ticks(low, high, 5);
         Some(Self { label: label.into(), kind: Kind::Linear, low, high, ticks })
     }
 
-    /// Linear where that shows all of `values` well, else with a log scale.
+    /// Returns a linear axis if that shows all values well, otherwise a logarithmic one.
     pub fn fitted(label: &str, values: impl Iterator<Item = f64>) -> Option<Self> {
         let (low, high) = ends(values)?;
         if low <= 0.0 || high <= FAR * low {
@@ -110,7 +110,7 @@ impl Axis {
     }
 }
 
-/// The least and the most of the finite ones.
+/// Returns the smallest and the largest finite value.
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.filter(|value| value.is_finite()).map(|value| (value, value));
     finite.reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
@@ -145,7 +145,7 @@ impl Size {
 }
 
 impl Plot {
-    /// The plot across the page, with a second drawing of it for phones.
+    /// Draws the plot at full width, with a second drawing for phones.
     pub fn figure(&self, caption: &str) -> String {
         format!(
             "<figure>\n{}\n{}\n<figcaption>{caption}</figcaption></figure>\n",
@@ -154,7 +154,7 @@ impl Plot {
         )
     }
 
-    /// The plot as one of several.
+    /// Draws the plot as one of several side by side.
     pub fn panel(&self) -> String {
         format!(
             "<figure><p class=\"over\">{}</p>\n{}</figure>\n",
@@ -252,12 +252,12 @@ impl Plot {
         let mut out = String::new();
         for (row, stretch) in self.stretches.iter().enumerate() {
             let to = frame.x.at(stretch.to);
-            // What begins off the plot is shaded up to its edge.
+            // A stretch that starts left of the plot is shaded up to the edge.
             let beyond = stretch.from < stretch.to && stretch.from <= self.x.low;
             let from = if beyond { frame.left } else { frame.x.at(stretch.from) };
             let text_y = 11.0 + row as f64 * LINE_HEIGHT;
             let long = stretch.label.chars().count() as f64 * LETTER;
-            // The label ends or starts at the line, whichever leaves it on the page.
+            // The label starts or ends at the line, whichever keeps it on the page.
             let (anchor, x) =
                 if to + long + 6.0 < width { ("start", to + 5.0) } else { ("end", to - 5.0) };
             out += &format!(
@@ -280,7 +280,7 @@ impl Plot {
         out
     }
 
-    /// Names at the line ends, moved apart where they would overlap.
+    /// Draws names at the line ends, moved apart if they would overlap.
     fn labels(&self, frame: &Frame, size: Size) -> String {
         let mut ends: Vec<End> = self.lines.iter().filter_map(|line| frame.end(line)).collect();
         ends.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -289,8 +289,8 @@ impl Plot {
             let wished: Vec<f64> = column.iter().map(|end| end.y).collect();
             let placed = apart(&wished, LINE_HEIGHT, frame.top + 4.0, frame.bottom - 4.0);
             for (end, y) in column.iter().zip(placed) {
-                // A line that ends early has its name beside its last point: a leader through the
-                // plot would read as more of the line.
+                // A line that ends early has its name beside its last point. A leader across the
+                // plot would look like part of the line.
                 let x = if end.x >= frame.x.end - 1.0 { frame.right + 9.0 } else { end.x + 15.0 };
                 out += &format!(
                     "<g class=\"{}\"><path class=\"leader\" d=\"M{} {}L{} {}\"/>\
@@ -325,7 +325,7 @@ impl Frame {
         out
     }
 
-    /// What lies below all lines: the band over seeds and the unsmoothed values.
+    /// Draws what lies under all lines: the band over seeds and the raw values.
     fn under(&self, line: &Line) -> String {
         let mut out = format!("<g class=\"{}\">", line.mark.class);
         let spread = line.points.iter().any(|point| point.low < point.high);
@@ -365,7 +365,8 @@ impl Frame {
     }
 }
 
-/// The heights nearest to `wished`, in the same order, at least `gap` apart where there is room.
+/// Returns the heights nearest to `wished`, in the same order, at least `gap` apart if there is
+/// room.
 fn apart(wished: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wished.len()).collect();
     order.sort_by(|&a, &b| wished[a].total_cmp(&wished[b]));

@@ -1,8 +1,8 @@
-//! From values to places on the page, and the ticks between.
+//! Maps values to coordinates on the page, and chooses the ticks of an axis.
 
 use crate::text::whole;
 
-/// How values spread along an axis.
+/// How values are spaced along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Linear,
@@ -19,11 +19,11 @@ pub struct Scale {
     pub end: f64,
 }
 
-/// A value and how it reads.
+/// A value and its label.
 pub type Tick = (f64, String);
 
 impl Scale {
-    /// Where `value` stands; what lies outside stands at the nearer end.
+    /// Returns the coordinate of `value`, clamped to the ends of the scale.
     pub fn at(&self, value: f64) -> f64 {
         let bend = |value: f64| match self.kind {
             Kind::Linear => value,
@@ -31,12 +31,13 @@ impl Scale {
         };
         let (low, high) = (bend(self.low), bend(self.high));
         let share = (bend(value) - low) / (high - low);
-        // One value only: the middle.
+        // A scale of a single value puts it in the middle.
         let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 };
         self.start + share * (self.end - self.start)
     }
 
-    /// Every n-th tick counted from the last, with the least n that leaves room for the labels.
+    /// Keeps every n-th tick, counted from the last, with the smallest n that leaves room for the
+    /// labels.
     pub fn thin(&self, ticks: Vec<Tick>, letter: f64) -> Vec<Tick> {
         let fits = |every: usize| {
             let kept: Vec<&Tick> = ticks.iter().rev().step_by(every).collect();
@@ -53,7 +54,7 @@ impl Scale {
     }
 }
 
-/// A coordinate with at most one decimal.
+/// Formats a coordinate with at most one decimal.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0").unwrap_or(&text) {
@@ -62,7 +63,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Round values from `low` to `high`, about `about` of them.
+/// Returns about `about` round values from `low` to `high`.
 pub fn linear_ticks(low: f64, high: f64, about: usize) -> Vec<Tick> {
     let rough = (high - low) / about.max(1) as f64;
     if !(rough.is_finite() && rough > 0.0) {
@@ -76,7 +77,7 @@ pub fn linear_ticks(low: f64, high: f64, about: usize) -> Vec<Tick> {
     (first..=last).map(|i| i as f64 * step).map(|value| (value, plain(value, decimals))).collect()
 }
 
-/// Powers of two from `low` to `high`; round values where there are fewer than two of them.
+/// Returns the powers of two from `low` to `high`, or round values if there are fewer than two.
 pub fn length_ticks(low: f64, high: f64) -> Vec<Tick> {
     let powers = (low.log2() - 1e-9).ceil() as i32..=(high.log2() + 1e-9).floor() as i32;
     let ticks: Vec<Tick> =
@@ -84,7 +85,7 @@ pub fn length_ticks(low: f64, high: f64) -> Vec<Tick> {
     if ticks.len() < 2 && high > low { linear_ticks(low, high, 4) } else { ticks }
 }
 
-/// Powers of ten from `low` to `high`; finer ones where there are fewer than two of them.
+/// Returns the powers of ten from `low` to `high`, or finer ticks if there are fewer than two.
 pub fn decade_ticks(low: f64, high: f64) -> Vec<Tick> {
     let powers = (low.log10() - 1e-9).floor() as i32..=(high.log10() + 1e-9).ceil() as i32;
     let inside = |tick: &Tick| tick.0 >= low * 0.999_999 && tick.0 <= high * 1.000_001;
@@ -103,7 +104,7 @@ pub fn decade_ticks(low: f64, high: f64) -> Vec<Tick> {
     if finest.len() > 1 { finest } else { linear_ticks(low, high, 4) }
 }
 
-/// `part` times ten to the `power`.
+/// Returns the tick for `part` times ten to the power of `power`.
 fn scientific(part: u32, power: i32) -> Tick {
     let value = f64::from(part) * 10f64.powi(power);
     if (-3..=3).contains(&power) {

@@ -1,4 +1,4 @@
-//! How surprised the seeds of one mechanism are by the same text.
+//! Losses and perplexities of the seeds of one mechanism on the same text.
 
 use super::Run;
 use super::series::{Place, Series, Spread};
@@ -6,18 +6,18 @@ use super::table::best;
 use crate::records::{EvalResult, PerplexityResult};
 use crate::text::{loss, perplexity, perplexity_spread};
 
-/// What one seed scored.
+/// The score of one seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Score {
     pub seed: u64,
     pub loss: f64,
     pub perplexity: f64,
     pub interval: [f64; 2],
-    /// Known only where the text is.
+    /// `None` if the byte count of the text is unknown.
     pub bits_per_byte: Option<f64>,
 }
 
-/// What the seeds scored. A mean says nothing of seeds that are not finite, so they are counted.
+/// The scores of all seeds. A mean hides seeds that are not finite, so those are counted.
 #[derive(Clone, Debug, Default)]
 pub struct Scores(pub Vec<Score>);
 
@@ -68,7 +68,7 @@ impl Scores {
         Self(results.into_iter().map(|(run, result)| Score::of_split(run, result)).collect())
     }
 
-    /// Perplexity over the seeds that are finite.
+    /// Summarizes the perplexity of the finite seeds.
     pub fn spread(&self) -> Option<Spread> {
         Spread::of(self.0.iter().map(|score| score.perplexity))
     }
@@ -77,7 +77,7 @@ impl Scores {
         self.0.iter().filter(|score| !score.perplexity.is_finite()).count()
     }
 
-    /// What is compared: the mean where it stands for every seed, else the worst there is.
+    /// Returns the value to compare: the mean if every seed is finite, otherwise infinity.
     pub fn comparable(&self) -> Option<f64> {
         match self.not_finite() {
             0 => self.spread().map(|spread| spread.mean),
@@ -85,7 +85,7 @@ impl Scores {
         }
     }
 
-    /// `21.30 ± 0.12`; none where there is no score.
+    /// Formats the value as `21.30 ± 0.12`; `None` if there is no score.
     pub fn value(&self) -> Option<String> {
         match self.spread() {
             _ if self.0.is_empty() => None,
@@ -97,20 +97,20 @@ impl Scores {
         }
     }
 
-    /// Says how many seeds the value leaves out, if it leaves out some and not all.
+    /// Says how many seeds the value leaves out, if it leaves out some but not all.
     pub fn left_out(&self) -> Option<String> {
         let bad = self.not_finite();
         (bad > 0 && bad < self.0.len())
             .then(|| format!("{bad} of {} seeds not finite", self.0.len()))
     }
 
-    /// Every seed with its interval.
+    /// Lists every seed with its interval.
     pub fn words(&self) -> String {
         self.0.iter().map(Score::words).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Which of them read as the lowest; none where all read the same, so that nothing is marked.
+/// Marks the scores whose printed value is the lowest. Marks none if all printed values are equal.
 pub fn lowest(all: &[Scores]) -> Vec<bool> {
     let means: Vec<Option<f64>> = all.iter().map(Scores::comparable).collect();
     let best = best(means.iter().copied().flatten(), f64::min).map(perplexity);

@@ -1,4 +1,4 @@
-//! Runs put together: by task, then by mechanism, so that seeds can be averaged.
+//! Groups runs by task, then by mechanism, so that seeds can be averaged.
 
 use super::Run;
 use super::marks::{self, Mark};
@@ -14,7 +14,7 @@ pub struct Task<'a> {
     pub series: Vec<Series<'a>>,
 }
 
-/// Runs that differ in nothing but the seed: one line of a plot, one column of the table.
+/// Runs that differ only in the seed: one line of a plot, one column of a table.
 pub struct Series<'a> {
     pub label: String,
     pub mark: Mark,
@@ -36,13 +36,15 @@ impl<'a> Place<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// The final results at `place`, each with its run.
+    /// Returns the final results at `place`, each with its run.
     pub fn results(&self, place: Place) -> Vec<(&'a Run, &'a EvalResult)> {
         self.runs.iter().filter_map(|run| Some((*run, at(run, place)?))).collect()
     }
 
-    /// Exact match at `place` over the seeds; one that was not tested there because it lost everything before
-    /// counts as having none right.
+    /// Summarizes exact match at `place` over the seeds.
+    ///
+    /// A seed that was not tested there because it got no sequence right at a shorter length
+    /// counts as 0.
     pub fn exact_match(&self, place: Place) -> Option<Spread> {
         if self.results(place).is_empty() {
             return None;
@@ -54,7 +56,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// The final result of a run at `place`.
+/// Returns the final result of a run at `place`.
 fn at<'a>(run: &'a Run, place: Place) -> Option<&'a EvalResult> {
     run.results.iter().rfind(|&result| Place::of(result) == place)
 }
@@ -64,13 +66,14 @@ impl<'a> Task<'a> {
         self.series.iter().flat_map(|series| series.runs.iter().copied())
     }
 
-    /// Where the trained models were evaluated: splits of short lengths first, then as they first appear, lengths ascending.
+    /// Returns where the trained models were evaluated: splits with short lengths first, then in
+    /// order of appearance; lengths ascending.
     pub fn places(&self) -> Vec<Place<'a>> {
         places(self.runs().flat_map(|run| &run.results))
     }
 }
 
-/// The different places of `results`, grouped by split.
+/// Returns the distinct places of `results`, grouped by split.
 pub fn places<'a>(results: impl Iterator<Item = &'a EvalResult>) -> Vec<Place<'a>> {
     let mut places: Vec<Place> = Vec::new();
     let mut splits: Vec<&str> = Vec::new();
@@ -91,7 +94,7 @@ pub fn places<'a>(results: impl Iterator<Item = &'a EvalResult>) -> Vec<Place<'a
     places
 }
 
-/// The tasks in order of appearance, each with its series in order of mechanism.
+/// Returns the tasks in order of appearance, each with its series in order of mechanism.
 pub fn tasks(runs: &[Run]) -> Vec<Task<'_>> {
     let mut tasks: Vec<Task> = Vec::new();
     for run in runs {
@@ -114,7 +117,7 @@ fn series(runs: Vec<&Run>) -> Vec<Series<'_>> {
     let mut all = Vec::new();
     for (i, &name) in names.iter().enumerate() {
         let same = runs.iter().copied().filter(|run| run.attention == name).collect();
-        // Known mechanisms have ranks of their own, so only unknown ones are numbered on.
+        // Each known mechanism has its own rank, so this only numbers unknown mechanisms.
         let stranger =
             names[..i].iter().filter(|other| marks::rank(other) == marks::rank(name)).count();
         for (variant, (label, runs)) in variants(name, same).into_iter().enumerate() {
@@ -124,8 +127,10 @@ fn series(runs: Vec<&Run>) -> Vec<Series<'_>> {
     all
 }
 
-/// A mean over runs that differ in more than the seed would mislead, so where the same seed
-/// occurs twice, or the models or their training lengths differ, every run stands for itself.
+/// Groups the runs of a mechanism that differ only in the seed.
+///
+/// A mean over runs that differ in more than the seed would mislead. If a seed occurs twice, or the
+/// model sizes or training lengths differ, each run forms its own group.
 fn variants<'a>(name: &str, mut runs: Vec<&'a Run>) -> Vec<(String, Vec<&'a Run>)> {
     runs.sort_by_key(|run| run.seed);
     let only_seeds_differ = runs.windows(2).all(|pair| {
@@ -182,7 +187,7 @@ mod tests {
         );
     }
 
-    /// Of two seeds one was not tested any further: the mean is not the other's alone.
+    /// One of two seeds was not tested further. The mean still includes it.
     #[test]
     fn a_seed_that_lost_everything_counts() {
         let mut report = fixture::report();

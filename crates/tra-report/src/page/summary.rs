@@ -1,4 +1,4 @@
-//! What was run and what came of it, in words.
+//! The summary at the top of the page: what was run, and the results in words.
 
 use super::scores::{Scores, lowest};
 use super::series::{Place, Series, Task};
@@ -35,8 +35,8 @@ fn setup(task: &Task) -> String {
     let steps = task.runs().filter_map(|run| run.steps.last()).map(|step| step.step).max();
     let seed_names = list(&seeds.iter().map(u64::to_string).collect::<Vec<_>>());
     format!(
-        "<p>Task <b>{}</b>, {}: {}. {} ({seed_names}), trained on {}{} {}{}; {size} parameters \
-         each.</p>\n",
+        "<p>Task <b>{}</b>, {}: {}. {} ({seed_names}), trained on {}{} {}{}. {size} parameters per \
+         model.</p>\n",
         escape(task.name),
         if task.series.len() == 1 {
             "one mechanism".into()
@@ -102,10 +102,10 @@ fn item(task: &Task, series: &Series, places: &[Place]) -> String {
     let said = match worst {
         None => "not evaluated".into(),
         Some(_) if right == seen.len() => {
-            format!("all right at {right} of {right}, {}", plural(drawn as usize, "sequence"))
+            format!("all right in {right} of {right}, {}", plural(drawn as usize, "sequence"))
         }
         Some((place, mean)) => format!(
-            "all right at {right} of {}; at worst {} on {} at {} {}",
+            "all right in {right} of {}; worst: {} on {} at {} {}",
             seen.len(),
             percent(mean),
             escape(place.split),
@@ -132,14 +132,15 @@ fn perplexity(task: &Task) -> String {
     format!("{headline}{}<ul class=\"outcome\">\n{items}</ul>\n", measured(task, place))
 }
 
-/// Held-out text before text learned from, and the length in training before others.
+/// Returns the place to report. Prefers held-out text over training text, and then the training
+/// length over other lengths.
 fn telling_place<'a>(task: &Task<'a>) -> Option<Place<'a>> {
     let known = trained(task);
     let rank = |place: &Place| (place.split == "train", !known.contains(&place.length));
     task.places().into_iter().min_by_key(rank)
 }
 
-/// At the end of training.
+/// Returns the perplexity at the end of training.
 fn at_end(series: &Series, place: Option<Place>) -> Option<String> {
     Some(said(&Scores::at_place(series, place?))? + " at the end of training")
 }
@@ -149,13 +150,13 @@ fn on(task: &Task, place: Place) -> String {
     format!("on {} at {length} {}", escape(place.split), escape(task.unit))
 }
 
-/// Perplexity with what it leaves out.
+/// Formats a perplexity, with the number of seeds it leaves out.
 fn said(scores: &Scores) -> Option<String> {
     let left_out = scores.left_out().map(|left_out| format!(" ({left_out})")).unwrap_or_default();
     Some(scores.value()? + &left_out)
 }
 
-/// For every text the perplexity at the window in training and at the largest.
+/// Returns, for each text, the perplexity at the training window and at the largest window.
 fn at_windows(task: &Task, series: &Series) -> Vec<String> {
     let in_training = series.runs.iter().map(|run| run.train_length.1).max().unwrap_or(0);
     let readings = readings(task);
@@ -168,7 +169,7 @@ fn at_windows(task: &Task, series: &Series) -> Vec<String> {
             .collect();
         let known = scored.iter().find(|(window, _)| *window == in_training);
         let known = known.map(|(window, value)| {
-            format!("{value} at the window in training ({})", whole(*window as u64))
+            format!("{value} at the training window ({})", whole(*window as u64))
         });
         let largest = scored.last().filter(|(window, _)| *window != in_training);
         let largest = largest.map(|(window, value)| {
@@ -181,7 +182,7 @@ fn at_windows(task: &Task, series: &Series) -> Vec<String> {
     readings.iter().filter_map(words).collect()
 }
 
-/// Those of one protocol, so that one number stands for a window.
+/// Returns the cuts of one protocol, so that each window has one number.
 fn telling_cuts(task: &Task, reading: &Reading) -> Vec<Cut> {
     let mut cuts = one_a_window(&reading.cuts(task));
     if let Some(first) = cuts.first().copied() {
@@ -190,7 +191,7 @@ fn telling_cuts(task: &Task, reading: &Reading) -> Vec<Cut> {
     cuts
 }
 
-/// What the numbers of the list are.
+/// Says what the numbers of the list are.
 fn measured(task: &Task, place: Option<Place>) -> String {
     let place = place.map(|place| on(task, place) + " at the end of training");
     let window = |reading: &Reading| {
@@ -202,7 +203,7 @@ fn measured(task: &Task, place: Option<Place>) -> String {
     if all.is_empty() { String::new() } else { format!("<p>Perplexity {}:</p>\n", list(&all)) }
 }
 
-/// Who does best on held-out text, where there is someone to compare with.
+/// Names the mechanism with the lowest perplexity; `None` if all are equal.
 fn headline(task: &Task, place: Place) -> Option<String> {
     let all: Vec<Scores> =
         task.series.iter().map(|series| Scores::at_place(series, place)).collect();
@@ -219,7 +220,7 @@ fn headline(task: &Task, place: Place) -> Option<String> {
     ))
 }
 
-/// Whether every seed is right on every sequence, there being any.
+/// Returns whether every seed is right on every sequence, and there is at least one.
 fn all_right(series: &Series, place: Place) -> bool {
     let results = series.results(place);
     !results.is_empty()
@@ -255,8 +256,8 @@ mod tests {
         let about = "Perplexity on valid at 128 tokens at the end of training and on \
                      a&lt;b&gt;.txt in windows (chunk protocol):";
         assert!(html.contains(about), "{html}");
-        let item = "7.39 ± 0.00 at the end of training; 22.50 ± 0.71 at the window in training \
-                    (128) and 20.50 ± 0.71 at the largest window (512).";
+        let item = "7.39 ± 0.00 at the end of training; 22.50 ± 0.71 at the training window (128) \
+                    and 20.50 ± 0.71 at the largest window (512).";
         assert!(html.contains(item), "{html}");
         for run in &mut report.runs {
             run.results.clear();

@@ -10,15 +10,16 @@ pub fn section(task: &Task) -> String {
     }
     let rows: String = places.iter().map(|&place| row(task, place)).collect();
     format!(
-        "<p>Share of sequences with every answer right{}. Below it, the sequences drawn and the \
-         share of answer tokens that are wrong. 100.0% means all of them; the best of a row is \
-         <b class=\"best\">marked</b>. Resting on a cell shows the 95% intervals.</p>\n{}",
+        "<p>Share of sequences with every answer right{}. Below it: the number of sequences, and \
+         the share of wrong answer tokens. 100.0% means exactly all of them. The best value in \
+         each row is <b class=\"best\">highlighted</b>. Hover over a cell to see the 95% \
+         intervals.</p>\n{}",
         over_seeds(task),
         table(task, "Table of splits", ["Split", "Length"], &rows),
     )
 }
 
-/// A table with two columns of its own, the second a length, and one a series.
+/// Returns a table with two leading columns, the second of lengths, and one column per series.
 pub fn table(task: &Task, name: &str, [first, second]: [&str; 2], rows: &str) -> String {
     let column = |series: &Series| {
         format!("<th scope=\"col\">{}{}</th>", series.mark.swatch(), escape(&series.label))
@@ -33,7 +34,7 @@ pub fn table(task: &Task, name: &str, [first, second]: [&str; 2], rows: &str) ->
     )
 }
 
-/// What the numbers of a table are where there are several seeds.
+/// Says what the numbers of a table are if there are several seeds.
 pub fn over_seeds(task: &Task) -> &'static str {
     let several = task.series.iter().any(|series| series.runs.len() > 1);
     if several { ", mean ± standard deviation over seeds" } else { "" }
@@ -58,7 +59,7 @@ fn row(task: &Task, place: Place) -> String {
     )
 }
 
-/// The mean that `better` prefers, unless all are equal: then there is nothing to mark.
+/// Returns the mean that `better` prefers; `None` if all are equal, so that nothing is highlighted.
 pub fn best(means: impl Iterator<Item = f64> + Clone, better: fn(f64, f64) -> f64) -> Option<f64> {
     let (least, most) = (means.clone().reduce(f64::min)?, means.clone().reduce(f64::max)?);
     if least < most { means.reduce(better) } else { None }
@@ -91,7 +92,7 @@ fn cell(series: &Series, place: Place, spread: Option<Spread>, best: Option<f64>
     )
 }
 
-/// `3 × 256` where every seed saw as many, else their sum.
+/// Formats counts as `3 × 256` if all seeds have the same count, otherwise as their sum.
 pub fn sequences(counts: &[u64]) -> String {
     match counts {
         [one] => whole(*one),
@@ -102,7 +103,7 @@ pub fn sequences(counts: &[u64]) -> String {
     }
 }
 
-/// How `length` compares to those in training.
+/// Says how `length` compares to the training lengths.
 pub fn relation(task: &Task, length: usize) -> String {
     let mut trained = task.runs().map(|run| run.train_length);
     let Some((shortest, longest)) = trained.next() else { return String::new() };

@@ -44,11 +44,11 @@ fn text_from_outside_is_escaped() {
 
 #[test]
 fn what_is_left_out_stands_on_the_page() {
-    assert!(!html(&fixture::report()).contains("Left out"));
+    assert!(!html(&fixture::report()).contains("Missing from"));
     let left_out = vec!["the run x: damaged".into()];
     let page = html(&Report { left_out, ..fixture::report() });
     sound(&page);
-    assert!(page.contains("Left out of this page") && page.contains("the run x: damaged"));
+    assert!(page.contains("Missing from this page") && page.contains("the run x: damaged"));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn missing_and_odd_data_break_nothing() {
     change(|run| run.steps.iter_mut().for_each(|step| step.loss = 0.0));
     change(|run| run.evaluations[0].step = 0);
     let page = change(|run| run.steps[3].loss = f64::NAN);
-    assert!(page.contains("Left out: 4 steps"));
+    assert!(page.contains("Omitted: 4 steps"));
     change(|run| run.steps[3].loss = f64::INFINITY);
     change(|run| {
         run.results[0].exact_match = f64::NAN;

@@ -1,4 +1,4 @@
-//! Loss and what the task is judged by against training steps.
+//! The plots of loss, and of exact match or perplexity, against training steps.
 
 use super::Run;
 use super::accuracy::percent_axis;
@@ -9,10 +9,10 @@ use crate::Measure;
 use crate::records::{EvalResult, StepRecord};
 use crate::text::{lengths, percent, perplexity, plural, whole};
 
-/// More points than this are finer than the plot shows.
+/// Number of points that a plot can resolve.
 const BINS: usize = 300;
-/// A loss of zero has no place on a log axis; below this share of the largest, losses stand on
-/// the axis' lower end.
+/// Smallest loss shown, as a share of the largest. Smaller losses are drawn at the lower end of the
+/// axis, because a log axis cannot show zero.
 const DEEPEST: f64 = 1e-9;
 
 pub fn section(task: &Task) -> String {
@@ -36,7 +36,7 @@ fn evaluation_results<'a>(task: &Task<'a>) -> impl Iterator<Item = &'a EvalResul
     task.runs().flat_map(|run| &run.evaluations).flat_map(|evaluation| &evaluation.results)
 }
 
-/// What a model of the task is judged by.
+/// Returns the value by which the task is judged.
 fn measured(measure: Measure, result: &EvalResult) -> f64 {
     match measure {
         Measure::ExactMatch => result.exact_match,
@@ -54,7 +54,7 @@ fn evaluations_caption(task: &Task) -> String {
     let bad = |result: &&EvalResult| !measured(task.measure, result).is_finite();
     let left_out = evaluation_results(task).filter(bad).count();
     if left_out > 0 {
-        out += &format!(" Left out: {} not finite.", plural(left_out, "result"));
+        out += &format!(" Omitted: {} not finite.", plural(left_out, "result"));
     }
     out
 }
@@ -64,11 +64,11 @@ fn loss_plot(task: &Task) -> Option<Plot> {
     let high = losses().map(|step| step.loss).reduce(f64::max).filter(|&high| high > 0.0)?;
     let floor = high * DEEPEST;
     let low = losses().map(|step| step.loss.max(floor)).reduce(f64::min)?;
-    // A flat loss still needs an axis of some height.
+    // A constant loss still needs an axis of some height.
     let (low, high) = if high > low * 1.01 { (low, high) } else { (low / 2.0, high * 2.0) };
     Some(Plot {
         title: format!("{}: training loss", task.name),
-        description: "Mean cross-entropy of every training step, one line a run.".into(),
+        description: "Mean cross-entropy of every training step, one line per run.".into(),
         x: step_axis(losses().map(|step| step.step)),
         y: match task.measure {
             Measure::ExactMatch => Axis {
@@ -78,7 +78,7 @@ fn loss_plot(task: &Task) -> Option<Plot> {
                 high,
                 ticks: decade_ticks(low, high),
             },
-            // No text can be foretold: its loss stays far from zero.
+            // Text cannot be predicted exactly, so its loss stays far from zero.
             Measure::Perplexity => Axis::linear("Loss (nats)", [low, high].into_iter())?,
         },
         lines: task.series.iter().flat_map(|series| loss_lines(series, low)).collect(),
@@ -119,17 +119,16 @@ fn loss_caption(task: &Task) -> String {
     let bad = |step: &&StepRecord| !step.loss.is_finite();
     let left_out = task.runs().flat_map(|run| &run.steps).filter(bad).count();
     let mut out = String::from(
-        "Training loss, one line a run: faint as recorded, strong as a running mean over a \
-         twentieth of the run.",
+        "Training loss, one line per run. Faint lines are the recorded values; strong lines are \
+         running means over a twentieth of the run.",
     );
     if left_out > 0 {
-        out +=
-            &format!(" Left out: {} whose loss is not a finite number.", plural(left_out, "step"));
+        out += &format!(" Omitted: {} whose loss is not finite.", plural(left_out, "step"));
     }
     out
 }
 
-/// Running mean over a twentieth of the values, at about `BINS` of them.
+/// Returns the running mean over a twentieth of the values, at about `BINS` points.
 fn smooth(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let reach = values.len() / 40;
     let every = values.len().div_ceil(BINS).max(1);
@@ -145,7 +144,7 @@ fn smooth(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     out
 }
 
-/// The least and the most of every bin, so that spikes survive.
+/// Returns the smallest and the largest value of every bin, so that spikes survive.
 fn coarse(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if values.len() <= 2 * BINS {
         return values.to_vec();
@@ -161,7 +160,7 @@ fn coarse(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     values.chunks(values.len().div_ceil(BINS)).flat_map(ends).flatten().collect()
 }
 
-/// None where nothing is finite.
+/// Returns the plot of a place; `None` if no value is finite.
 fn evaluation_plot(task: &Task, place: Place) -> Option<Plot> {
     let name =
         format!("{} at {} {}", place.split, lengths(place.shortest, place.length), task.unit);
@@ -178,7 +177,7 @@ fn evaluation_plot(task: &Task, place: Place) -> Option<Plot> {
     };
     let (what, y) = match task.measure {
         Measure::ExactMatch => ("Exact match", percent_axis()),
-        // One axis for all places, so that they compare.
+        // All places share one axis, so that they can be compared.
         Measure::Perplexity => {
             let values = evaluation_results(task).map(|result| result.loss.exp());
             ("Perplexity", Axis::fitted("Perplexity", values)?)
@@ -229,7 +228,7 @@ fn step_axis(steps: impl Iterator<Item = u64>) -> Axis {
         kind: Kind::Linear,
         low: 0.0,
         high,
-        // Between steps there is nothing to mark.
+        // Only whole steps get a tick.
         ticks: linear_ticks(0.0, high, 6).into_iter().filter(|(at, _)| at.fract() == 0.0).collect(),
     }
 }
@@ -258,11 +257,11 @@ mod tests {
         assert!(!html.contains("Exact match") && !html.contains("log scale"), "{html}");
         assert!(html.contains("tra, step 10: perplexity 20.09</title>"), "{html}");
         report.runs[0].evaluations[0].results[0].loss = f64::NAN;
-        assert!(page(&report).contains("Left out: 1 result not finite."));
+        assert!(page(&report).contains("Omitted: 1 result not finite."));
         for run in &mut report.runs {
             run.evaluations[0].results[0].loss = 1e6;
         }
-        assert!(page(&report).contains("Left out: 4 results not finite."));
+        assert!(page(&report).contains("Omitted: 4 results not finite."));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Perplexity at several windows: which texts were read, and how they were cut.
+//! Perplexity at several windows: the texts, and how they were cut into windows.
 
 use super::Run;
 use super::scores::{Score, Scores};
 use super::series::{Series, Task};
 use crate::records::{Perplexity, PerplexityResult, Protocol};
 
-/// A text as one tokenizer splits it. Perplexities of different readings do not compare.
+/// A text as split by one tokenizer. Perplexities of different readings are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading<'a> {
     pub text: &'a str,
@@ -21,7 +21,7 @@ pub struct Cut {
     pub stride: usize,
 }
 
-/// The different readings with results, in order of appearance.
+/// Returns the distinct readings with results, in order of appearance.
 pub fn readings<'a>(task: &Task<'a>) -> Vec<Reading<'a>> {
     let mut readings = Vec::new();
     for read in task.runs().filter_map(|run| run.perplexity.as_ref()) {
@@ -38,7 +38,7 @@ impl<'a> Reading<'a> {
         Self { text: &read.text, tokens: read.tokens, bytes: read.bytes }
     }
 
-    /// Results of `run`, if it read this.
+    /// Returns the results of `run` on this reading; empty if it has none.
     fn results<'r>(&self, run: &'r Run) -> &'r [PerplexityResult] {
         match &run.perplexity {
             Some(read) if Reading::of(read) == *self => &read.results,
@@ -46,7 +46,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// How the text was cut: chunks first, windows and then strides ascending.
+    /// Returns how the text was cut: chunks first, then ascending by window and stride.
     pub fn cuts(&self, task: &Task) -> Vec<Cut> {
         let mut cuts: Vec<Cut> = Vec::new();
         for cut in task.runs().flat_map(|run| self.results(run)).map(Cut::of) {
@@ -58,7 +58,7 @@ impl<'a> Reading<'a> {
         cuts
     }
 
-    /// The results at `cut`, each with its run.
+    /// Returns the results at `cut`, each with its run.
     pub fn at<'r>(&self, series: &Series<'r>, cut: Cut) -> Vec<(&'r Run, &'r PerplexityResult)> {
         let find = |&run: &&'r Run| {
             let found = self.results(run).iter().rfind(|&result| Cut::of(result) == cut);
@@ -79,14 +79,15 @@ impl Cut {
     }
 }
 
-/// One cut for each window, that of the smallest stride: a line has one value at a place.
+/// Keeps one cut per window, the one with the smallest stride, because a line has one value per
+/// window.
 pub fn one_a_window(cuts: &[Cut]) -> Vec<Cut> {
     let mut kept = cuts.to_vec();
     kept.dedup_by_key(|cut| (cut.protocol, cut.window));
     kept
 }
 
-/// The longest windows in training, shortest first.
+/// Returns the distinct training windows, ascending. For a range of lengths, that is the longest.
 pub fn trained(task: &Task) -> Vec<usize> {
     let mut trained: Vec<usize> = task.runs().map(|run| run.train_length.1.max(1)).collect();
     trained.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a run writes down about itself: plain data, the same on every machine and thread count.
+//! The records of a run: plain data, identical on every machine and for every thread count.
 
 mod perplexity;
 
@@ -8,19 +8,19 @@ pub use perplexity::*;
 
 /// One line of `metrics.jsonl`.
 ///
-/// It holds nothing that depends on the clock, so that two runs of one command can be compared
-/// byte by byte. Timings stand in `timing.jsonl`.
+/// It contains nothing that depends on the clock, so that two runs of the same command can be
+/// compared byte by byte. Timings are in `timing.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Metric {
     /// A training step.
     Step(StepRecord),
-    /// An evaluation in between.
+    /// An evaluation between training steps.
     Evaluation(EvaluationRecord),
 }
 
 impl Metric {
-    /// Steps taken when it was written.
+    /// Returns the number of steps taken when the record was written.
     pub fn step(&self) -> u64 {
         match self {
             Self::Step(record) => record.step,
@@ -32,7 +32,7 @@ impl Metric {
 /// One training step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// Steps taken, this one included.
+    /// Steps taken, including this one.
     pub step: u64,
     /// Mean loss over the scored tokens of the step.
     pub loss: f64,
@@ -47,39 +47,39 @@ pub struct StepRecord {
 /// An evaluation after a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationRecord {
-    /// Steps taken before it.
+    /// Steps taken before the evaluation.
     pub step: u64,
-    /// One for every split and length.
+    /// One result per split and length.
     pub results: Vec<EvalResult>,
 }
 
 impl EvaluationRecord {
-    /// Whether every loss is a number. Where one is not, the model has diverged.
+    /// Returns whether every loss is finite. If one is not, the model has diverged.
     pub fn is_finite(&self) -> bool {
         self.results.iter().all(|result| result.loss.is_finite())
     }
 }
 
-/// How well a model does on one split at one length.
+/// The result of a model on one split at one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvalResult {
     /// The split.
     pub split: String,
     /// The length, or the longest of a range.
     pub length: usize,
-    /// The shortest length of the range; the same as `length` where there is one length.
+    /// The shortest length of the range; equal to `length` if there is one length.
     pub shortest: usize,
-    /// How many sequences were drawn.
+    /// Number of sequences drawn.
     pub sequences: u64,
     /// Share of sequences with every answer right.
     pub exact_match: f64,
     /// Its 95% interval (Wilson).
     pub exact_match_interval: [f64; 2],
-    /// How many answer tokens were scored.
+    /// Number of answer tokens scored.
     pub scored: u64,
     /// Share of answer tokens that are wrong. For flip-flop this is the error per read.
     pub token_error: f64,
-    /// Its 95% interval, in which the tokens of one sequence are not taken for independent: see
+    /// Its 95% interval. The tokens of one sequence are not treated as independent; see
     /// [`clustered`](crate::stats::clustered).
     pub token_error_interval: [f64; 2],
     /// Mean cross-entropy of the answer tokens; NaN if the model's logits are not finite.
@@ -91,23 +91,23 @@ pub struct EvalResult {
 }
 
 impl EvalResult {
-    /// What was asked: two results with the same key answer the same question.
+    /// Identifies the test. Two results with the same key belong to the same test.
     fn key(&self) -> (&str, usize, usize, u64) {
         (&self.split, self.shortest, self.length, self.sequences)
     }
 }
 
-/// Results of one checkpoint; what `tra eval --json` prints.
+/// Results of one checkpoint, as `tra eval --json` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Steps the model was trained for.
     pub step: u64,
-    /// One for every split, length and number of sequences.
+    /// One result per split, length and number of sequences.
     pub results: Vec<EvalResult>,
 }
 
 impl Evaluation {
-    /// Returns one result for every split and length: the one with the most sequences.
+    /// Returns one result per split and length: the one with the most sequences.
     pub fn most_sequences(&self) -> Vec<EvalResult> {
         let mut kept: Vec<EvalResult> = Vec::new();
         for result in &self.results {
@@ -124,14 +124,14 @@ impl Evaluation {
     }
 }
 
-/// `eval.json`: results of every checkpoint that was tested, by ascending step.
+/// `eval.json`: the results of every tested checkpoint, by ascending step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "EvaluationsFile")]
 pub struct Evaluations {
     evaluations: Vec<Evaluation>,
 }
 
-/// The file as it is, or as it was when it held one step only.
+/// The current file format, or the old one with a single step.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum EvaluationsFile {
@@ -152,18 +152,18 @@ impl From<EvaluationsFile> for Evaluations {
 }
 
 impl Evaluations {
-    /// Returns the results of a step; none if it was not tested.
+    /// Returns the results of a step; empty if it was not tested.
     pub fn at(&self, step: u64) -> Evaluation {
         let found = self.evaluations.iter().find(|evaluation| evaluation.step == step);
         found.cloned().unwrap_or(Evaluation { step, results: Vec::new() })
     }
 
-    /// Returns the results of the newest step that was tested.
+    /// Returns the results of the newest tested step.
     pub fn newest(&self) -> Option<&Evaluation> {
         self.evaluations.last()
     }
 
-    /// Adds results. One that answers the same question of the same step is replaced.
+    /// Adds results. A result of the same test at the same step is replaced.
     pub fn add(&mut self, new: &Evaluation) {
         let place = self.evaluations.partition_point(|evaluation| evaluation.step < new.step);
         if self.evaluations.get(place).is_none_or(|evaluation| evaluation.step != new.step) {
@@ -179,7 +179,7 @@ impl Evaluations {
         }
     }
 
-    /// Forgets what was found after `step`; whether there was anything.
+    /// Removes the results after `step`. Returns whether there were any.
     pub fn forget_after(&mut self, step: u64) -> bool {
         let before = self.evaluations.len();
         self.evaluations.retain(|evaluation| evaluation.step <= step);
@@ -187,18 +187,18 @@ impl Evaluations {
     }
 }
 
-/// Everything an experiment found. Nothing in it depends on the clock.
+/// All results of an experiment. Nothing in it depends on the clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentResults {
-    /// What stands above the table.
+    /// Title above the table.
     pub title: String,
     /// `quick` or `paper`.
     pub scale: String,
-    /// One for every run.
+    /// One result per run.
     pub runs: Vec<TrialResult>,
 }
 
-/// What was found of one run of an experiment.
+/// The results of one run of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
     /// The name of the task.
@@ -209,9 +209,9 @@ pub struct TrialResult {
     pub seed: u64,
     /// Every setting of the run.
     pub settings: serde_json::Value,
-    /// Steps it was trained for.
+    /// Steps the model was trained for.
     pub step: u64,
-    /// What was tested, in the order of the tests.
+    /// One result per test, in the order of the tests.
     pub results: Vec<EvalResult>,
 }
 
@@ -222,11 +222,11 @@ pub struct TextTrialResult {
     pub model: String,
     /// The seed.
     pub seed: u64,
-    /// What was measured of it.
+    /// The measured perplexities.
     pub perplexity: Perplexity,
 }
 
-/// JSON has no infinity and no NaN: they are written as null.
+/// Reads a number, or null as NaN. JSON has no infinity and no NaN, so they are written as null.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -235,7 +235,8 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; 2], D::Error> {
     Ok(<[Option<f64>; 2]>::deserialize(from)?.map(|x| x.unwrap_or(f64::NAN)))
 }
 
-/// Whether no sequence of `split` was right at a length below `shortest`, so that none can be expected there.
+/// Returns whether no sequence of `split` was right at some length below `shortest`, so that none
+/// can be expected at `shortest`.
 pub fn is_lost(results: &[EvalResult], split: &str, shortest: usize) -> bool {
     results.iter().any(|r| r.split == split && r.length < shortest && r.exact_match == 0.0)
 }

@@ -8,16 +8,16 @@ use super::{number, numbers};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Windows that do not overlap; every token of a window is scored, the first ones with little
-    /// before them.
+    /// Windows that do not overlap. Every token is scored, so the first tokens of a window have
+    /// little context.
     Chunk,
-    /// Windows that move on by a stride; only what is new in a window is scored, so that every token
-    /// has at least `window - stride` tokens before it, but for those of the first window.
+    /// Windows that advance by a stride. Only the new tokens of a window are scored, so every token
+    /// outside the first window has at least `window - stride` tokens of context.
     Sliding,
 }
 
 impl Protocol {
-    /// What users type.
+    /// Returns the name, as users type it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chunk => "chunk",
@@ -32,18 +32,19 @@ impl std::str::FromStr for Protocol {
     fn from_str(name: &str) -> Result<Self, String> {
         let all = [Self::Chunk, Self::Sliding];
         let found = all.into_iter().find(|protocol| protocol.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no protocol; there are chunk and sliding"))
+        found.ok_or_else(|| format!("unknown protocol {name:?}: expected chunk or sliding"))
     }
 }
 
-/// `perplexity.json`: what was measured, by ascending step; one for every step, text and amount of it.
+/// `perplexity.json`: the measurements, by ascending step. There is one per step, text and number
+/// of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "PerplexitiesFile")]
 pub struct Perplexities {
     measured: Vec<Perplexity>,
 }
 
-/// The file as it is, or as it was when it held one measurement only.
+/// The current file format, or the old one with a single measurement.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum PerplexitiesFile {
@@ -61,17 +62,17 @@ impl From<PerplexitiesFile> for Perplexities {
 }
 
 impl Perplexities {
-    /// Returns what was measured last of the newest step.
+    /// Returns the last measurement of the newest step.
     pub fn newest(&self) -> Option<&Perplexity> {
         self.measured.last()
     }
 
-    /// Returns what was measured of a step, the last first.
+    /// Returns the measurements of a step, the last one first.
     pub fn at(&self, step: u64) -> impl Iterator<Item = &Perplexity> {
         self.measured.iter().rev().filter(move |found| found.step == step)
     }
 
-    /// Adds results. Those of the same step, text, protocol and window are replaced.
+    /// Adds results. Results of the same step, text, protocol, window and stride are replaced.
     pub fn add(&mut self, new: &Perplexity) {
         let key = |found: &Perplexity| (found.step, found.content.clone(), found.tokens);
         let mut all = new.clone();
@@ -87,7 +88,7 @@ impl Perplexities {
         self.measured.insert(place, all);
     }
 
-    /// Forgets what was found after `step`; whether there was anything.
+    /// Removes the measurements after `step`. Returns whether there were any.
     pub fn forget_after(&mut self, step: u64) -> bool {
         let before = self.measured.len();
         self.measured.retain(|found| found.step <= step);
@@ -95,34 +96,34 @@ impl Perplexities {
     }
 }
 
-/// Perplexity of one text; what `tra perplexity --json` prints.
+/// Perplexity of one text, as `tra perplexity --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Perplexity {
-    /// Steps the model was trained for; 0 where that is not known.
+    /// Steps the model was trained for; 0 if unknown.
     pub step: u64,
-    /// The text, as it was given.
+    /// The text, as named by the user.
     pub text: String,
-    /// Another text or tokenizer has another.
+    /// Identifies the text and the tokenizer.
     #[serde(default)]
     pub content: String,
-    /// Tokens scored: all of the text, or of its beginning, but the first.
+    /// Number of tokens scored: all of the text, or of its beginning, except the first.
     pub tokens: u64,
-    /// Bytes of their text.
+    /// Number of bytes of these tokens.
     pub bytes: u64,
-    /// One for every protocol and window.
+    /// One result per protocol, window and stride.
     pub results: Vec<PerplexityResult>,
 }
 
-/// How surprised a model is by a text, read in windows of one length.
+/// Loss and perplexity of a text, read in windows of one length.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerplexityResult {
     /// How the text was cut.
     pub protocol: Protocol,
     /// Tokens read at once.
     pub window: usize,
-    /// By how many tokens the window moves on.
+    /// Number of tokens by which the window advances.
     pub stride: usize,
-    /// Mean cross-entropy of a token, in nats.
+    /// Mean cross-entropy per token, in nats.
     #[serde(deserialize_with = "number")]
     pub loss: f64,
     /// Its 95% interval (normal, over blocks of consecutive tokens).
@@ -134,23 +135,25 @@ pub struct PerplexityResult {
     /// Its 95% interval.
     #[serde(deserialize_with = "numbers")]
     pub perplexity_interval: [f64; 2],
-    /// The loss in bits for each byte of the text, which does not depend on the tokenizer.
+    /// Loss in bits per byte of text. Comparable between tokenizers.
     #[serde(deserialize_with = "number")]
     pub bits_per_byte: f64,
-    /// How the loss differs from that at another window.
+    /// Difference to the loss at another window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// The loss by how much of the window stood before a token.
+    /// Loss by the number of preceding tokens in the window.
     pub by_position: Vec<PositionLoss>,
 }
 
-/// The difference between two windows, token by token: much surer than the difference of their
-/// intervals, for a token that is hard at one window is hard at the other.
+/// The difference in loss between two windows, computed token by token.
+///
+/// Its interval is much narrower than the intervals of the two losses suggest, because a token that
+/// is hard at one window is also hard at the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The window compared with.
+    /// The other window.
     pub against: usize,
-    /// Mean loss less that at the other window, in nats.
+    /// Mean loss minus the mean loss at the other window, in nats.
     #[serde(deserialize_with = "number")]
     pub loss: f64,
     /// Its 95% interval (normal, over blocks of consecutive tokens).
@@ -158,14 +161,14 @@ pub struct Change {
     pub loss_interval: [f64; 2],
 }
 
-/// The loss of tokens that stand alike in their windows.
+/// The loss of tokens at similar positions in their windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PositionLoss {
-    /// The fewest tokens of the window before the one predicted; at least 1.
+    /// Smallest number of preceding tokens in the window; at least 1.
     pub from: usize,
-    /// The most.
+    /// Largest number of preceding tokens.
     pub to: usize,
-    /// How many tokens were scored there.
+    /// Number of tokens scored.
     pub tokens: u64,
     /// Their mean loss, in nats.
     #[serde(deserialize_with = "number")]
