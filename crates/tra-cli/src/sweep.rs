@@ -57,7 +57,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let whole = sweep::run(&mine, &device, &interrupted, &mut failures, &mut terminal)?;
     terminal.clear();
     if !whole {
-        terminal::say(&format!("stopped; continue with: tra sweep {}", args.config.display()));
+        let shard = args.shard.map(|Shard { index, of }| format!(" --shard {index}/{of}"));
+        let (config, shard) = (args.config.display(), shard.unwrap_or_default());
+        terminal::say(&format!("stopped; continue with: tra sweep {config}{shard}"));
         return Ok(ExitCode::from(STOPPED));
     }
     // Empty until every run of the grid has finished or failed, in any shard.

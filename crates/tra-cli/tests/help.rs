@@ -69,7 +69,9 @@ fn the_flag_attention_points_to_the_list() {
 #[test]
 fn mechanisms_are_listed_with_their_settings() {
     let list = ok(&["mechanisms"]);
-    for part in ["tra-threshold", "research.leak=0, horizon=rounding", "theta=500000", "stickbreaking"] {
+    for part in
+        ["tra-threshold", "research.leak=0, horizon=rounding", "theta=500000", "stickbreaking"]
+    {
         assert!(list.contains(part), "{part}: {list}");
     }
     assert!(list.lines().all(|line| line.chars().count() <= 80), "{list}");
@@ -100,7 +102,8 @@ fn listed_settings_are_accepted_by_train() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, set) = (folder.path().join("plain"), folder.path().join("set"));
     run(&new_run(&plain, &["--steps", "1", "--attention", "tra"]));
-    let settings = ["--set", "model.attention.horizon=rounding", "--set", "model.attention.research.leak=0"];
+    let settings =
+        ["--set", "model.attention.horizon=rounding", "--set", "model.attention.research.leak=0"];
     run(&new_run(&set, &[&["--steps", "1", "--attention", "tra"][..], &settings].concat()));
     let read = |run: &std::path::Path| std::fs::read_to_string(run.join("config.toml")).unwrap();
     assert_eq!(read(&plain), read(&set));

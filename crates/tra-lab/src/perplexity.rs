@@ -121,8 +121,9 @@ pub fn measure(
     let longest = all.iter().map(|windows| windows.window).max().unwrap_or(0);
     if longest as u64 > scored {
         let scored = whole(scored);
-        observer
-            .warn(format!("{name} has only {scored} tokens to score; longer windows contain the whole text"));
+        observer.warn(format!(
+            "{name} has only {scored} tokens to score; longer windows contain the whole text"
+        ));
     }
     // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
     let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
