@@ -1,15 +1,16 @@
-//! The experiments of Threshold Relative Attention.
+//! Experiments with Threshold Relative Attention.
 //!
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!
-//! - [`config`]: the settings of a run, [`curriculum`] among them; [`budget`]: the memory it takes; [`session`]:
-//!   its life; [`mod@train`]: the loop, readable top to bottom; [`run_dir`] and [`checkpoints`]: what it
-//!   leaves on disk;
-//! - [`eval`]: how well a model does at any length; [`language`] and [`perplexity`]: on text, at any
-//!   window;
-//! - [`sweep`]: a grid of runs; [`gather`] and [`report`]: a page to look at;
-//! - [`mod@bench`]: what `tra bench` measures;
-//! - [`verify`]: proves that a model recorded elsewhere is the same model here.
+//! - [`config`]: the settings of a run, including its [`curriculum`]; [`budget`]: the memory it
+//!   needs; [`session`]: its life cycle; [`mod@train`]: the training loop; [`run_dir`] and
+//!   [`checkpoints`]: the files it writes;
+//! - [`eval`]: accuracy and loss at any length; [`language`] and [`perplexity`]: the same for text,
+//!   at any window;
+//! - [`sweep`]: a grid of runs; [`reproduce`]: the paper's experiments; [`report`]: a page with
+//!   plots;
+//! - [`mod@bench`]: the measurements of `tra bench`;
+//! - [`verify`]: compares this implementation with recordings of another one.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
