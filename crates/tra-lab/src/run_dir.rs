@@ -57,7 +57,7 @@ impl RunDir {
         let run = Self { path: path.into() };
         let checkpoints = run.checkpoints();
         tra_disk::create_dir_all(&checkpoints)
-            .map_err(|e| LabError::io("cannot make", &checkpoints, e))?;
+            .map_err(|e| LabError::io("cannot create", &checkpoints, e))?;
         // Written last: a folder with this file is a run.
         run.write_config(config)?;
         Ok(run)
@@ -147,7 +147,7 @@ impl RunDir {
 
     /// Locks a run, which may not exist yet. Returns `None` if another process holds the lock.
     pub fn claim(path: &Path) -> Result<Option<Lock>, LabError> {
-        tra_disk::create_dir_all(path).map_err(|e| LabError::io("cannot make", path, e))?;
+        tra_disk::create_dir_all(path).map_err(|e| LabError::io("cannot create", path, e))?;
         let path = path.join(LOCK);
         Lock::try_acquire(&path).map_err(|e| LabError::io("cannot lock", &path, e))
     }

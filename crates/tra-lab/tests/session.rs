@@ -85,7 +85,10 @@ fn settings_are_compared_with_the_checkpoint() {
         assert!(error.contains(part), "{error}");
         if to.contains("rope") {
             let error = run.newest_model(&Device::flex(), |_| {}).unwrap_err().to_string();
-            assert!(error.contains("\"rope\" there and \"tra\" in the checkpoint"), "{error}");
+            assert!(
+                error.contains("\"rope\" in config.toml and \"tra\" in the checkpoint"),
+                "{error}"
+            );
         }
     }
 }
@@ -108,7 +111,7 @@ fn checkpoints_that_cannot_be_read_are_named_and_nothing_begins_anew() {
     assert!(error.contains("8 is damaged") && !error.contains("train it first"), "{error}");
     std::fs::remove_dir_all(folder.path().join("checkpoints")).unwrap();
     let error = refused(folder.path(), &config("steps=12"));
-    assert!(error.contains("its checkpoints are gone, though it has taken 8 steps"), "{error}");
+    assert!(error.contains("its checkpoints are gone, although it has taken 8 steps"), "{error}");
 }
 
 /// Every byte of both files: either it is noticed, or it changes nothing that is read.

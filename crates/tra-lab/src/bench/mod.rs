@@ -4,6 +4,7 @@
 //! its own. All processes of a group are started and warmed up, and then take turns: a machine
 //! that slows down slows all of them.
 
+mod op;
 mod participant;
 mod worker;
 
@@ -14,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
-use tra_kernels::attention::{Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
-use tra_kernels::linear;
-use tra_kernels::simd::Isa;
+use tra_kernels::attention::Rule;
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
 use tra_random::Stream;
@@ -28,8 +27,10 @@ use crate::error::LabError;
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, OptimizerConfig, OptimizerKind};
 use crate::trainer::{Data, StepSettings, Trainer};
+use op::Op;
 use participant::Failed;
 
+pub use op::Peak;
 pub use participant::{By, Participant};
 pub use worker::serve;
 
@@ -252,139 +253,6 @@ impl PreparedWorkload {
 
 fn tokens_of(decoder: &Decoder, tokens: &[Vec<u32>]) -> Result<Tensor<2, Int>, LabError> {
     Ok(decoder.tokens(tokens).map_err(tra_nn::Error::from)?)
-}
-
-/// The attention operation alone: random normal inputs, one token after another, as a model has
-/// them; for TRA with queries and keys normalised.
-struct Op {
-    rule: Rule<Vec<f32>>,
-    shape: Shape,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    grad: Vec<f32>,
-    out: Vec<f32>,
-    with_backward: bool,
-}
-
-impl Op {
-    fn new(case: &Case) -> Result<Self, LabError> {
-        let Case { batch, heads, width, length, .. } = *case;
-        let dim = width / heads;
-        let shape = Shape { batch, heads, queries: length, keys: length, dim };
-        let count = batch * length * width;
-        let draw = |tag: u64| -> Vec<f32> {
-            (0..count as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
-        };
-        let normalised = |mut x: Vec<f32>| {
-            for row in x.chunks_mut(dim) {
-                let square = row.iter().map(|x| x * x).sum::<f32>() / dim as f32;
-                row.iter_mut().for_each(|x| *x /= (square + 1e-6).sqrt());
-            }
-            x
-        };
-        let open = case.gate == Gate::Open;
-        let each = |value: f32| vec![value; batch * heads * length];
-        let rule = match case.attention.as_str() {
-            "tra" => Rule::Tra { gate: each(if open { 30.0 } else { 0.0 }), leak: 0.0 },
-            // Queries and keys of RoPE come rotated.
-            "nope" | "rope" => Rule::Dense,
-            "alibi" => {
-                let slope = |head: usize| 2f32.powf(-8.0 * head as f32 / heads as f32);
-                Rule::Slope((1..=heads).map(slope).collect())
-            }
-            // FoX with gates at their initial value forgets by a half at every position.
-            "fox" => Rule::Steps(each(if open { 0.0 } else { -std::f32::consts::LN_2 })),
-            other => return Err(LabError::NoKernel(other.into())),
-        };
-        Ok(Self {
-            rule,
-            shape,
-            q: normalised(draw(1)),
-            k: normalised(draw(2)),
-            v: draw(3),
-            grad: draw(4),
-            out: vec![0.0; count],
-            with_backward: case.name == Workload::Op,
-        })
-    }
-
-    fn inputs(&self) -> Inputs<'_> {
-        let Shape { batch, heads, keys, dim, .. } = self.shape;
-        let rows = [batch, heads, keys];
-        Inputs {
-            shape: self.shape,
-            q: Rows::by_token(&self.q, rows, dim),
-            k: Rows::by_token(&self.k, rows, dim),
-            v: Rows::by_token(&self.v, rows, dim),
-            rule: self.rule.as_ref().map(|x| match self.rule {
-                Rule::Steps(_) => Rows::contiguous(x, [batch, heads, 1], keys),
-                Rule::Slope(_) => Rows::contiguous(x, [1, heads, 1], 1),
-                _ => Rows::by_token(x, rows, 1),
-            }),
-            dropout: None,
-            // As the layer asks for it: a pass without gradients may stop earlier.
-            horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },
-            bounds: None,
-            isa: Isa::best(),
-        }
-    }
-
-    fn forward(&mut self) -> Saved {
-        let mut out = std::mem::take(&mut self.out);
-        let saved = forward(&self.inputs(), &mut out);
-        self.out = out;
-        saved
-    }
-
-    fn run(&mut self) {
-        let saved = self.forward();
-        if self.with_backward {
-            let Shape { batch, heads, queries, dim, .. } = self.shape;
-            let grad = Rows::by_token(&self.grad, [batch, heads, queries], dim);
-            black_box(backward(&self.inputs(), &saved, &self.out, grad));
-        }
-        black_box(&self.out);
-    }
-
-    fn share_read(&self) -> f64 {
-        let mut out = vec![0.0; self.out.len()];
-        forward(&self.inputs(), &mut out).share_read(self.shape)
-    }
-}
-
-/// The speed of a large f32 matrix product, in operations a second: what this machine can do.
-pub struct Peak {
-    a: Vec<f32>,
-    b: Vec<f32>,
-}
-
-impl Peak {
-    const SIZE: usize = 1536;
-
-    /// Two square matrices.
-    pub fn new() -> Self {
-        let draw = |tag: u64| -> Vec<f32> {
-            (0..(Self::SIZE * Self::SIZE) as u64)
-                .map(|i| Stream::new(tag).uniform(i) as f32)
-                .collect()
-        };
-        Self { a: draw(1), b: draw(2) }
-    }
-
-    /// Multiplies them; gives how many operations that were.
-    pub fn run(&self) -> f64 {
-        let n = Self::SIZE;
-        let sizes = linear::Sizes { rows: n, input: n, output: n };
-        black_box(linear::forward(sizes, &self.a, &self.b, None));
-        2.0 * (n as f64).powi(3)
-    }
-}
-
-impl Default for Peak {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// Before every run: the threads of the one before may still be spinning.
