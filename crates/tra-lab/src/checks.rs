@@ -60,7 +60,8 @@ impl RunConfig {
         let wrong = |text: String| Err(LabError::Setting(text));
         if self.version != VERSION {
             return wrong(format!(
-                "this run has version {}, but this program reads version {VERSION}; use the program that made it",
+                "this run has version {}, but this program reads version {VERSION}; use the version of \
+                 tra that wrote it",
                 self.version
             ));
         }
@@ -124,7 +125,8 @@ impl RunConfig {
         ] {
             if count >= LAST_INDEX as f64 {
                 return Err(LabError::Setting(format!(
-                    "{what} must be below {:.1e}, the number of sequences of a task, but is {count:.1e}",
+                    "{what} must be below {:.1e}, the number of sequences of a task, but is \
+                     {count:.1e}",
                     LAST_INDEX as f64
                 )));
             }

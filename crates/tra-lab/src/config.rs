@@ -304,8 +304,8 @@ impl RunConfig {
             n => format!(" and {} more settings", n - 1),
         };
         Err(wrong(format!(
-            "not written by a run: it lacks {first}{more}, which every run writes; to start a run with these settings: \
-             tra train --config FILE --out DIR"
+            "not written by a run: it lacks {first}{more}, which every run writes; \
+             to start a run with these settings: tra train --config FILE --out DIR"
         )))
     }
 

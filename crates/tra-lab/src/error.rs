@@ -37,8 +37,11 @@ pub enum LabError {
     },
     /// Work that needs more memory than the machine has.
     #[error(
-        "{what} needs at least {need} of memory ({part} of it for {of}), but this machine has {total}; try {advice}",
-        need = crate::budget::bytes(*need), part = crate::budget::bytes(*part), total = crate::budget::bytes(*total)
+        "{what} needs at least {need} of memory ({part} of it for {of}), but this machine has \
+         {total}; try {advice}",
+        need = crate::budget::bytes(*need),
+        part = crate::budget::bytes(*part),
+        total = crate::budget::bytes(*total)
     )]
     Memory {
         /// The work.
@@ -95,7 +98,8 @@ pub enum LabError {
     },
     /// A training step whose loss or gradient is not finite.
     #[error(
-        "step {step}: the loss is {loss} and the gradient norm is {norm}; try an --lr below {lr:.1e}"
+        "step {step}: the loss is {loss} and the gradient norm is {norm}; \
+         try an --lr below {lr:.1e}"
     )]
     NotFinite {
         /// The step, counted from 1.

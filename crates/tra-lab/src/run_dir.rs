@@ -162,7 +162,8 @@ impl RunDir {
             let found = version.map_or("no version".into(), |v| format!("version {v}"));
             let ours = crate::config::VERSION;
             let reason = format!(
-                "is a run with {found}, but this program reads version {ours}; use the program that made it"
+                "is a run with {found}, but this program reads version {ours}; use the version of \
+                 tra that wrote it"
             );
             return Err(LabError::run_dir(&self.path, reason));
         }

@@ -253,7 +253,8 @@ fn diverged(run: &RunDir, trainer: &Trainer, error: LabError) -> LabError {
     let cause = cause(trainer.decoder());
     let aside = aside.err().map_or(String::new(), |error| format!("; {error}"));
     LabError::Diverged(format!(
-        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try {advice}{aside}"
+        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; \
+         try {advice}{aside}"
     ))
 }
 

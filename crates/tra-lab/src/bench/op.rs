@@ -10,8 +10,8 @@ use tra_random::Stream;
 use super::{Case, Gate, Workload};
 use crate::error::LabError;
 
-/// The attention operation alone: random normal inputs, one token after another, as a model has
-/// them; for TRA with queries and keys normalised.
+/// The attention operation alone. Its inputs are random normal numbers in the model's memory
+/// layout, token by token. Queries and keys are normalised.
 pub(super) struct Op {
     pub(super) rule: Rule<Vec<f32>>,
     shape: Shape,
@@ -43,13 +43,13 @@ impl Op {
         let each = |value: f32| vec![value; batch * heads * length];
         let rule = match case.attention.as_str() {
             "tra" => Rule::Tra { gate: each(if open { 30.0 } else { 0.0 }), leak: 0.0 },
-            // Queries and keys of RoPE come rotated.
+            // The caller has already rotated RoPE's queries and keys.
             "nope" | "rope" => Rule::Dense,
             "alibi" => {
                 let slope = |head: usize| 2f32.powf(-8.0 * head as f32 / heads as f32);
                 Rule::Slope((1..=heads).map(slope).collect())
             }
-            // FoX with gates at their initial value forgets by a half at every position.
+            // With gates at their initial value, FoX forgets half at every position.
             "fox" => Rule::Steps(each(if open { 0.0 } else { -std::f32::consts::LN_2 })),
             other => return Err(LabError::NoKernel(other.into())),
         };
@@ -79,7 +79,7 @@ impl Op {
                 _ => Rows::by_token(x, rows, 1),
             }),
             dropout: None,
-            // As the layer asks for it: a pass without gradients may stop earlier.
+            // As in the layer: a pass without gradients may stop earlier.
             horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },
             bounds: None,
             isa: Isa::best(),
@@ -109,7 +109,7 @@ impl Op {
     }
 }
 
-/// The speed of a large f32 matrix product, in operations a second: what this machine can do.
+/// A large f32 matrix product that measures the peak speed of this machine.
 pub struct Peak {
     a: Vec<f32>,
     b: Vec<f32>,
@@ -118,7 +118,7 @@ pub struct Peak {
 impl Peak {
     const SIZE: usize = 1536;
 
-    /// Two square matrices.
+    /// Creates two square matrices.
     pub fn new() -> Self {
         let draw = |tag: u64| -> Vec<f32> {
             (0..(Self::SIZE * Self::SIZE) as u64)
@@ -128,7 +128,7 @@ impl Peak {
         Self { a: draw(1), b: draw(2) }
     }
 
-    /// Multiplies them; gives how many operations that were.
+    /// Multiplies them. Returns the number of operations.
     pub fn run(&self) -> f64 {
         let n = Self::SIZE;
         let sizes = linear::Sizes { rows: n, input: n, output: n };

@@ -236,7 +236,8 @@ impl Grid {
         }
         match trials.is_empty() {
             true => Err(LabError::Setting(
-                "no run has all of the requested models, tasks and seeds; request others or add seeds"
+                "no run has all of the requested models, tasks and seeds; request others, or add \
+                 seeds to the experiment"
                     .into(),
             )),
             false => Ok(trials),

@@ -99,9 +99,9 @@ impl Experiment {
             Self::Tasks(grid) => {
                 grid.check_names(options.scale, &options.selection)?;
                 match options.text {
-                    Some(_) => Err(LabError::Setting(
-                        "--text is for wikitext; leave it out, because this experiment reads no text".into(),
-                    )),
+                    Some(_) => {
+                        Err(LabError::Setting("--text is for wikitext only; leave it out".into()))
+                    }
                     None => Ok(()),
                 }
             }
@@ -112,7 +112,7 @@ impl Experiment {
             }
             Self::Timing(_) if options.text.is_some() || options.selection.is_some() => {
                 Err(LabError::Setting(
-                    "timing has no models, tasks, seeds or text to choose from; leave those flags out".into(),
+                    "timing has no models, tasks, seeds or text to choose; omit those flags".into(),
                 ))
             }
             Self::Timing(_) => Ok(()),
@@ -328,7 +328,10 @@ impl Plan {
             (runs, 0) => format!("{runs} to train: about {time}"),
             (runs, tests) => {
                 let share = 100.0 * testing;
-                format!("{runs} to train, {tests} tests: about {time}, at most {share:.0}% of it for the tests")
+                format!(
+                    "{runs} to train, {tests} tests: about {time}, at most {share:.0}% of it \
+                     for the tests"
+                )
             }
         });
         Ok(())

@@ -80,7 +80,8 @@ impl Timing {
         let peak = Peak::new().run() / begin.elapsed().as_secs_f64();
         let time = duration(flops * (repeat + 4) as f64 / (0.5 * peak));
         observer.note(format!(
-            "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns: about {time}",
+            "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each \
+             in turns: about {time}",
             self.title,
             scale.name(),
         ));
