@@ -60,8 +60,8 @@ impl RunConfig {
         let wrong = |text: String| Err(LabError::Setting(text));
         if self.version != VERSION {
             return wrong(format!(
-                "this run has version {}, but this program reads version {VERSION}; use the version of \
-                 tra that wrote it",
+                "this run has version {}, but this program reads version {VERSION}; use the \
+                 version of tra that wrote it",
                 self.version
             ));
         }
