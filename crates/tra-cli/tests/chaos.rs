@@ -23,7 +23,7 @@ const SEED: u64 = 23;
 const AT_ONCE: usize = 3;
 
 /// Errors that concurrent commands may print. Any other error is a defect.
-const EXPECTED: [&str; 2] = ["another process is training here", "has no checkpoint yet"];
+const EXPECTED: [&str; 2] = ["another process is training this run", "has no checkpoint yet"];
 
 fn grid(out: &Path) -> String {
     format!(

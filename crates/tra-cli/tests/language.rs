@@ -327,7 +327,7 @@ fn models_and_texts_that_do_not_belong_together_are_named() {
     assert!(with(&["test.txt", "--stride", "4"]).contains("sliding"));
     let file = place.at("run/checkpoints/step-00000004/model.safetensors");
     let error = place.refused(&["generate", &file, "--best", "--prompt", "x"]);
-    assert!(error.contains("run directory only"), "{error}");
+    assert!(error.contains("need a run directory"), "{error}");
     assert!(with(&["test.txt", "--protocol", "sliding", "--stride", "999"]).contains("999"));
     assert!(with(&["test.txt", "--windows", "0"]).contains("at least 1"));
     assert!(with(&["test.txt", "--limit", "1"]).contains("at least 2 tokens are needed"));

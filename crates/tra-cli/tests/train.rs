@@ -126,7 +126,7 @@ fn what_cannot_be_done_is_said_in_one_line() {
             vec!["train", "--resume", run, "--size", "tiny"],
             "keeps its task, model, seed and optimizer",
         ),
-        (vec!["train", "--out", "/proc/tra/run"], "cannot make"),
+        (vec!["train", "--out", "/proc/tra/run"], "cannot create"),
         (vec!["train", "--out", "x", "--config", config], "learning_rate"),
         (vec!["train", "--out", "x", "--config", "none.toml"], "none.toml"),
         (vec!["train", "--out", "x", "--task", "flop"], "flop"),

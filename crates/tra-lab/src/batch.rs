@@ -1,4 +1,5 @@
-//! Samples to batches, ahead of time on another thread; the only place tokens become tensors.
+//! Batches from samples, prepared ahead of time on another thread. The only place where tokens
+//! become tensors.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -11,22 +12,21 @@ use tra_tasks::{OpenTask, PAD, Sample, TaskError};
 use crate::config::RunConfig;
 use crate::error::LabError;
 
-/// Sequences of one forward pass, padded at the end to one length.
+/// Sequences of one forward pass, padded at the end to the same length.
 ///
-/// Attention is causal, so what stands after a sequence cannot change it; and padding is never
-/// scored.
+/// Attention is causal and padding is never scored, so padding cannot change a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Tokens, all sequences of one length.
+    /// Tokens; all rows have the same length.
     pub tokens: Vec<Vec<u32>>,
     /// Which tokens are scored.
     pub scored: Vec<Vec<bool>>,
-    /// Of each sequence, how many tokens are not padding.
+    /// Length of each sequence without padding.
     pub lengths: Vec<usize>,
 }
 
 impl Batch {
-    /// Pads samples to the longest of them.
+    /// Pads samples to the length of the longest.
     pub fn new(samples: Vec<Sample>) -> Self {
         let longest = samples.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
         let lengths = samples.iter().map(|s| s.tokens.len()).collect();
@@ -40,9 +40,10 @@ impl Batch {
         Self { tokens, scored, lengths }
     }
 
-    /// Cuts the batch into at most `parts` of whole sequences, as even as can be, each only as long
-    /// as its longest sequence. Sequences of a length stand together, in their order, so that little
-    /// is padded.
+    /// Splits the batch into at most `parts` batches of nearly equal size.
+    ///
+    /// Each part is padded only to its own longest sequence. Sequences are sorted by length, and
+    /// otherwise stay in order, so that little is padded.
     pub fn cut(&self, parts: usize) -> Vec<Self> {
         let size = self.tokens.len().div_ceil(parts.max(1)).max(1);
         let sequences = self.tokens.iter().zip(&self.scored).zip(&self.lengths);
@@ -55,23 +56,24 @@ impl Batch {
         samples.chunks(size).map(|part| Self::new(part.to_vec())).collect()
     }
 
-    /// Tokens that are not padding.
+    /// Returns the number of tokens without padding.
     pub fn token_count(&self) -> usize {
         self.lengths.iter().sum()
     }
 
-    /// How many tokens are scored.
+    /// Returns the number of scored tokens.
     pub fn answers(&self) -> usize {
         self.scored.iter().flatten().filter(|scored| **scored).count()
     }
 
-    /// Length of the sequences.
+    /// Returns the padded length of the sequences.
     pub fn length(&self) -> usize {
         self.tokens.first().map_or(0, Vec::len)
     }
 
-    /// Positions `from..to` of every sequence as a tensor. Tasks keep within their vocabulary, so
-    /// nothing is checked here.
+    /// Returns positions `from..to` of every sequence as a tensor.
+    ///
+    /// Tasks only use tokens of their vocabulary, so tokens are not checked here.
     pub fn tensor(&self, from: usize, to: usize, decoder: &Decoder) -> Tensor<2, Int> {
         let values: Vec<i64> =
             self.tokens.iter().flat_map(|t| t[from..to].iter().map(|x| i64::from(*x))).collect();
@@ -80,22 +82,22 @@ impl Batch {
     }
 }
 
-/// Where training data comes from: a function of the step.
+/// Source of the training data, as a function of the step.
 #[derive(Clone)]
 pub struct Source {
     /// The task.
     pub task: OpenTask,
-    /// Seed, lengths, and the sizes of batches.
+    /// Settings: seed, lengths and batch sizes.
     pub config: RunConfig,
 }
 
 impl Source {
-    /// The batches of step number `step` from 0.
+    /// Returns the batches of a step, counted from 0.
     pub fn step(&self, step: u64) -> Result<Vec<Batch>, TaskError> {
         let RunConfig { seed, accumulate, same_length, curriculum, .. } = self.config;
         let (task, lengths) = (&self.task, self.config.lengths_at(step));
         let batch = self.config.batch_at(step);
-        // No sequence is drawn twice: each step has the numbers of the widest.
+        // Every step reserves the indices of the widest batch, so that no sequence is drawn twice.
         let widest = self.config.batch * curriculum.map_or(1, |curriculum| curriculum.widen);
         let first = step * (accumulate * widest) as u64;
         let part = |part: usize| {
@@ -117,7 +119,7 @@ impl Source {
         let (sender, receiver) = sync_channel(4);
         let thread = thread::spawn(move || {
             for step in steps {
-                // The reader is gone: training has ended early.
+                // The reader is gone: training ended early.
                 if sender.send(self.step(step)).is_err() {
                     return;
                 }
@@ -127,15 +129,16 @@ impl Source {
     }
 }
 
-/// Batches that are prepared on another thread.
+/// Batches prepared on another thread.
 pub struct Ahead {
     receiver: Receiver<Result<Vec<Batch>, TaskError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ahead {
-    /// Returns the batches of the next step, which the reader knows as `step`. A thread that ended before
-    /// its last step is an error, never the end of the data.
+    /// Returns the batches of the next step, whose number is `step`.
+    ///
+    /// A thread that stopped before its last step is an error, never the end of the data.
     pub fn next(&mut self, step: u64) -> Result<Vec<Batch>, LabError> {
         if let Ok(batches) = self.receiver.recv() {
             return Ok(batches?);
@@ -145,7 +148,7 @@ impl Ahead {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             text.or_else(|| panic.downcast_ref::<&str>().copied())
         });
-        let message = message.unwrap_or("it gave no reason").replace('\n', " ");
+        let message = message.unwrap_or("unknown panic").replace('\n', " ");
         Err(LabError::DataThread { step, message })
     }
 }
@@ -192,7 +195,7 @@ mod tests {
         source.config.curriculum =
             Some(Curriculum { from: 6, until: 0.5, shortest: 0.9, power: 1.0, widen: 1 });
         let shortest = |step| *source.step(step).unwrap()[0].lengths.iter().min().unwrap();
-        assert!((0..100).all(|step| shortest(step) >= 6), "4 is too short at once");
+        assert!((0..100).all(|step| shortest(step) >= 6), "6 is the least from the start");
         assert!((50..100).all(|step| shortest(step) >= 28));
 
         source.config.curriculum =
@@ -202,7 +205,7 @@ mod tests {
         let all = steps.iter().flat_map(|batch| batch.tokens.iter().zip(&batch.lengths));
         let drawn: Vec<_> = all.filter(|(_, n)| **n > 16).map(|(tokens, _)| tokens).collect();
         let different: std::collections::BTreeSet<_> = drawn.iter().collect();
-        assert_eq!(different.len(), drawn.len(), "none is drawn twice");
+        assert_eq!(different.len(), drawn.len(), "no sequence is drawn twice");
     }
 
     #[test]
@@ -210,14 +213,14 @@ mod tests {
         let source = source(2, 3);
         let mut thread = source.clone().ahead(5..9);
         let ahead: Vec<_> = (5..9).map(|step| thread.next(step).unwrap()).collect();
-        assert!(thread.next(9).is_err(), "the end is not a batch");
+        assert!(thread.next(9).is_err(), "no batch after the last step");
         let asked: Vec<_> = (5..9).map(|step| source.step(step).unwrap()).collect();
         assert_eq!(ahead, asked);
         assert_ne!(asked[0], asked[1]);
         assert_ne!(asked[0][0], asked[0][1]);
     }
 
-    /// A task that panics must not look like the end of the data.
+    /// A panicking task must not look like the end of the data.
     #[test]
     fn a_panic_on_the_data_thread_is_an_error() {
         #[derive(Clone)]
@@ -269,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A sequence alone gives the logits it gives among longer ones.
+    /// A sequence has the same logits alone and in a padded batch.
     #[test]
     fn padding_changes_nothing() {
         let device = Device::flex();

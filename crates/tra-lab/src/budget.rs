@@ -1,8 +1,8 @@
-//! The memory a piece of work takes at the least, and whether this machine has it.
+//! Lower bounds of the memory that work needs, and whether this machine has it.
 //!
-//! Every number is a bound from below: what certainly is in memory at one moment, and nothing that an implementation might do
-//! without. So nothing is refused that could have worked; what is not refused may still turn out too
-//! large. Sums are made in f64, in which no size that can be typed overflows.
+//! Every bound counts only what is certainly in memory at one moment. So nothing that could work is
+//! refused, but work that is accepted may still need too much. Sums are computed in f64, where no
+//! size that can be typed overflows.
 
 use tra_kernels::memory;
 use tra_nn::attention::{AnyAttentionConfig, AttentionConfig};
@@ -14,23 +14,23 @@ use crate::config::{Lengths, RunConfig};
 use crate::error::LabError;
 use crate::optimizer::OptimizerKind;
 
-/// Bytes of an f32.
+/// Bytes per f32.
 const FLOAT: f64 = 4.0;
 
-/// Bytes of a token in a sample: its number, and whether it is scored.
+/// Bytes per token of a sample: its number and whether it is scored.
 const TOKEN: f64 = 5.0;
 
-/// Training computes a batch in so many parts, one or several at a time.
+/// Number of parts of a batch in training. One or more of them are computed at a time.
 const PARTS: usize = 4;
 
-/// Of every token and layer, multiples of the width that the backward pass reads: queries, keys, values, both norms' inputs,
-/// and the feed-forward part's at the least.
+/// Numbers kept for the backward pass per token and layer, as a multiple of the width. They are the
+/// queries, keys, values, inputs of both norms, and at least those of the feed-forward part.
 const KEPT: f64 = 8.0;
 
-/// Longer sequences are read through a cache.
+/// Sequences longer than this are read through a cache.
 const CACHED: u64 = 4096;
 
-/// What a piece of work takes at the least.
+/// A lower bound of the memory that work needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Need {
     what: &'static str,
@@ -41,7 +41,7 @@ pub struct Need {
 struct Part {
     bytes: f64,
     of: String,
-    /// What would make it less.
+    /// Settings that would need less.
     advice: &'static str,
 }
 
@@ -50,18 +50,19 @@ fn part(bytes: f64, of: impl Into<String>, advice: &'static str) -> Part {
 }
 
 impl Need {
-    /// Bytes it takes at the least.
+    /// Returns the bytes it needs at least.
     pub fn bytes(&self) -> u64 {
-        // What is more than a u64 holds is as much as it holds.
+        // The conversion saturates at the largest u64.
         self.parts.iter().map(|part| part.bytes).sum::<f64>() as u64
     }
 
-    /// Says so if this machine has less. Where the system does not tell how much it has, nothing is checked.
+    /// Returns an error if this machine has less memory. Checks nothing where the total memory is
+    /// unknown.
     pub fn check(&self) -> Result<(), LabError> {
         memory::total().map_or(Ok(()), |total| self.check_in(total))
     }
 
-    /// Says so if it is more than `total` bytes.
+    /// Returns an error if it needs more than `total` bytes.
     pub fn check_in(&self, total: u64) -> Result<(), LabError> {
         let largest = self.parts.iter().max_by(|a, b| a.bytes.total_cmp(&b.bytes));
         match largest {
@@ -78,7 +79,7 @@ impl Need {
     }
 }
 
-/// Bytes in the unit that suits them.
+/// Formats a number of bytes with a fitting unit.
 pub fn bytes(number: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let sized = |power: usize| number as f64 / 1024f64.powi(power as i32 + 1);
@@ -86,7 +87,7 @@ pub fn bytes(number: u64) -> String {
     unit.map_or(format!("{number} B"), |power| format!("{:.1} {}", sized(power), units[power]))
 }
 
-/// Training, at the last and longest step.
+/// Returns the need of training at its last and longest step.
 pub fn training(config: &RunConfig, task: &OpenTask) -> Result<Need, LabError> {
     let decoder = config.decoder(task.vocab())?;
     let last = config.steps.saturating_sub(1);
@@ -97,7 +98,7 @@ pub fn training(config: &RunConfig, task: &OpenTask) -> Result<Need, LabError> {
     Ok(Need { what: "this run", parts })
 }
 
-/// What training reads, wherever the model is: the tokens of one step.
+/// Returns the need of the tokens of one training step, wherever the model is.
 pub fn data(config: &RunConfig, task: &OpenTask) -> Need {
     Need { what: "this run", parts: vec![read(config, task)] }
 }
@@ -112,7 +113,8 @@ fn read(config: &RunConfig, task: &OpenTask) -> Part {
     part(TOKEN * sequences * tokens, of, "a smaller --accumulate, --batch or --length")
 }
 
-/// The memory of one training step: of the model, and of what is kept for the backward pass.
+/// Returns the memory of one training step: of the model, and of what is kept for the backward
+/// pass.
 fn step(
     decoder: &DecoderConfig,
     kind: OptimizerKind,
@@ -123,7 +125,7 @@ fn step(
     let [vocab, layers, width, heads] =
         [decoder.vocab, decoder.layers, decoder.width, decoder.heads].map(|n| n as f64);
     let Parameters { all, matrices, own } = parameters(decoder);
-    // A weight, its gradient, and two moments; Muon has one of the blocks' matrices.
+    // A weight, its gradient and two moments. Muon has only one moment per matrix of a block.
     let numbers = if kind == OptimizerKind::Muon { 4.0 * all - matrices } else { 4.0 * all };
     let state = FLOAT * numbers + layers * size_of::<Block>() as f64;
     let sequences = batch.div_ceil(PARTS) as f64;
@@ -149,9 +151,9 @@ fn step(
 
 struct Parameters {
     all: f64,
-    /// Those in the matrices of the blocks.
+    /// Parameters in the matrices of the blocks.
     matrices: f64,
-    /// Those in tables of the mechanism.
+    /// Parameters in tables of the mechanism.
     own: f64,
 }
 
@@ -159,9 +161,9 @@ fn parameters(decoder: &DecoderConfig) -> Parameters {
     let [vocab, layers, width, heads] =
         [decoder.vocab, decoder.layers, decoder.width, decoder.heads].map(|n| n as f64);
     let tables = if decoder.tied { 1.0 } else { 2.0 };
-    // Queries, keys, values, output; the feed-forward part has 4 and 2.
+    // 4 for queries, keys, values and output, 4 and 2 for the feed-forward part.
     let matrices = layers * 10.0 * width * width;
-    // Of the mechanisms' own only those that a setting may make large.
+    // Only the tables of mechanisms that a setting can make large.
     let own = match &decoder.attention {
         AnyAttentionConfig::Cope(cope) => layers * cope.npos as f64 * decoder.head_dim() as f64,
         AnyAttentionConfig::T5(t5) => layers * t5.buckets as f64 * heads,
@@ -171,13 +173,15 @@ fn parameters(decoder: &DecoderConfig) -> Parameters {
     Parameters { all: tables * vocab * width + matrices + own, matrices, own }
 }
 
-/// Tokens of a sequence in the middle of some lengths: of a range half are longer, and far more are drawn than one.
+/// Returns the tokens of a sequence of middle length. Half of the drawn sequences are longer, and
+/// many are drawn.
 fn usual_tokens(task: &OpenTask, lengths: Lengths) -> f64 {
     let tokens = [lengths.from, lengths.to].map(|length| task.token_bounds(length)[0] as f64);
     (tokens[0] + tokens[1]) / 2.0
 }
 
-/// A test of `sequences` sequences of `tokens` tokens. Each thread reads one at a time, through a cache if it is long.
+/// Returns the need of evaluating `sequences` sequences of `tokens` tokens. Each thread reads one
+/// at a time, through a cache if it is long.
 pub fn evaluation(decoder: &DecoderConfig, tokens: u64, sequences: u64) -> Need {
     let at_once = sequences.min(rayon::current_num_threads() as u64) as f64;
     let [layers, width] = [decoder.layers, decoder.width].map(|n| n as f64);
@@ -190,13 +194,13 @@ pub fn evaluation(decoder: &DecoderConfig, tokens: u64, sequences: u64) -> Need 
             weights(decoder),
             part(keys, of("the keys and values"), "a shorter length, or RAYON_NUM_THREADS=1"),
             part(TOKEN * tokens as f64 * at_once, of("the tokens"), "a shorter length"),
-            // Each sequence leaves its loss behind.
+            // The loss of every sequence is kept.
             part(8.0 * sequences as f64, format!("{sequences} results"), "fewer sequences"),
         ],
     }
 }
 
-/// A test of `sequences` sequences of a task, of some lengths.
+/// Returns the need of evaluating `sequences` sequences of a task.
 pub fn test(decoder: &DecoderConfig, task: &OpenTask, lengths: Lengths, sequences: u64) -> Need {
     evaluation(decoder, usual_tokens(task, lengths) as u64, sequences)
 }
@@ -206,15 +210,15 @@ fn weights(decoder: &DecoderConfig) -> Part {
     part(FLOAT * all, format!("{all:.1e} parameters"), "a smaller model")
 }
 
-/// A sequence of a task, of some lengths.
+/// Returns the need of one sequence of a task.
 pub fn sample(task: &OpenTask, lengths: Lengths) -> Need {
     let bytes = TOKEN * usual_tokens(task, lengths);
     let parts = vec![part(bytes, format!("one of length {lengths}"), "a shorter --length")];
     Need { what: "this sequence", parts }
 }
 
-/// The picture of what every head attends to in a sequence of `tokens` tokens: of every pair whether it is kept, its
-/// count and its weight.
+/// Returns the need of the attention picture of a sequence of `tokens` tokens: for every pair of
+/// every head, whether it is kept, its count and its weight.
 pub fn picture(decoder: &DecoderConfig, tokens: u64) -> Need {
     let [layers, heads, tokens] = [decoder.layers as f64, decoder.heads as f64, tokens as f64];
     let pairs = layers * heads * tokens * tokens;
@@ -222,7 +226,7 @@ pub fn picture(decoder: &DecoderConfig, tokens: u64) -> Need {
     Need { what: "this picture", parts: vec![part(9.0 * pairs, of, "a shorter --length")] }
 }
 
-/// A measurement of `tra bench`.
+/// Returns the need of a measurement of `tra bench`.
 pub fn bench(case: &Case) -> Result<Need, LabError> {
     let [batch, length, width, vocab] =
         [case.batch, case.length, case.width, case.vocab].map(|n| n as f64);
@@ -284,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Every setting that takes memory is in the sum, and what may take none is not.
+    /// Every setting that needs memory is counted, and nothing that may need none.
     #[test]
     fn all_that_takes_memory_counts() {
         let least = need(&["model.size=tiny"]);
@@ -313,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Bounds from below: less than what `tra train --dry-run` found at the peak, here with two threads.
+    /// The bounds stay below the peaks that `tra train --dry-run` measured with two threads.
     #[test]
     fn what_works_is_not_refused() {
         let tiny = "model.size=tiny";
@@ -350,7 +354,7 @@ mod tests {
             let error = need.check_in(total).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains(advice), "{error}");
             assert!(error.contains("1.0 TiB") && error.lines().count() == 1, "{error}");
-            assert!(need.check_in(u64::MAX).is_ok(), "exactly as much is enough");
+            assert!(need.check_in(u64::MAX).is_ok(), "exactly enough is accepted");
         }
         let config = DecoderConfig::sized(Size::Mini, 6);
         for need in [

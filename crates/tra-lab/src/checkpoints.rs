@@ -1,12 +1,13 @@
-//! The checkpoints of a run: how they are written, chosen, read and removed.
+//! Checkpoints of a run: how they are written, selected, read and removed.
 //!
 //! ```text
 //! checkpoints/step-00000100/
 //!   model.safetensors       the model alone; PyTorch and `Decoder::load` read it
-//!   training.safetensors    the optimizer's memory; in the metadata where the run stands, and its settings
+//!   training.safetensors    the optimizer's state; metadata: progress and settings of the run
 //! ```
 //!
-//! The folder of a model that has diverged is renamed to `diverged-…`. Both files carry a checksum. A folder under its name is whole: it is written beside and renamed.
+//! A folder with its final name is complete, because it is written under another name and then
+//! renamed. Both files have a checksum. The folder of a diverged model is renamed to `diverged-…`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,33 +32,33 @@ const TRAINING: &str = "training.safetensors";
 const POSITION: &str = "position";
 const SETTINGS: &str = "settings";
 
-/// Where a run stands: everything that is neither a tensor nor in `metrics.jsonl`.
+/// Progress of a run: everything that is neither a tensor nor in `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainProgress {
     /// Steps taken.
     pub step: u64,
-    /// Tokens read, padding excluded.
+    /// Tokens read, without padding.
     pub tokens: u64,
-    /// Fingerprint of the files the run learns from.
+    /// Fingerprint of the training text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
 }
 
-/// A model in the middle of its training, as it was read.
+/// A checkpoint that was read.
 pub struct Checkpoint {
     /// The model.
     pub decoder: Decoder,
     /// The optimizer.
     pub optimizer: Optimizer,
-    /// Where it stands.
+    /// Progress of the run.
     pub position: TrainProgress,
-    /// All it takes to make the tokenizer again, where it learns from text.
+    /// Everything needed to rebuild the tokenizer, for a run on text.
     pub tokenizer: Option<Arc<str>>,
-    /// The settings it was trained with; checkpoints of before do not say.
+    /// Settings of the run. Older checkpoints do not contain them.
     pub settings: Option<RunConfig>,
 }
 
-/// A model in the middle of its training, as it is to be written.
+/// A checkpoint to be written.
 pub(crate) struct Snapshot<'a> {
     pub decoder: &'a Decoder,
     pub optimizer: &'a Optimizer,
@@ -72,16 +73,16 @@ impl RunDir {
         let parent = self.checkpoints();
         let name = folder(snapshot.position.step);
         let place = parent.join(&name);
-        // Nobody else writes here: the run is locked.
+        // The run is locked, so no other process writes here.
         let (beside, old) =
             (parent.join(format!(".{name}.partial")), parent.join(format!(".{name}.old")));
         let write = || -> Result<(), LabError> {
             remove(&beside)?;
             tra_disk::create_dir_all(&beside)
-                .map_err(|e| LabError::io("cannot make", &beside, e))?;
+                .map_err(|e| LabError::io("cannot create", &beside, e))?;
             snapshot.write(&beside)?;
             sync(&beside)?;
-            // A damaged checkpoint of this step makes way, but not before the new one is whole.
+            // A damaged checkpoint of this step is replaced, but only when the new one is complete.
             if place.exists() {
                 remove(&old)?;
                 rename(&place, &old)?;
@@ -96,12 +97,12 @@ impl RunDir {
         Ok(place)
     }
 
-    /// Removes the checkpoints that are no longer wanted after the one of `step` was written.
+    /// Removes old checkpoints after the one of `step` was written.
     ///
-    /// What stays: that one, the best, the newest `keep` of those that are due by `save_every` or the
-    /// end, and whatever is newer than `step`, which the run will come to again. One that was
-    /// written because the run was interrupted is not due, so that a run leaves the same checkpoints
-    /// however often it was interrupted.
+    /// These stay: that one, the best one, the newest `keep` that are due by `save_every` or at the
+    /// end, and those newer than `step`, which the run will reach again. A checkpoint written
+    /// because of an interrupt is not due. So a run leaves the same checkpoints however often it
+    /// was interrupted.
     pub(crate) fn prune(
         &self,
         step: u64,
@@ -114,7 +115,7 @@ impl RunDir {
         for old in steps {
             if old < step && Some(old) != best && !newest.contains(&old) {
                 let parent = self.checkpoints();
-                // Out of sight first: whoever reads it meanwhile finds all of it or nothing.
+                // Renamed first, so that a concurrent reader finds all of it or nothing.
                 let hidden = parent.join(format!(".{}.removed", folder(old)));
                 rename(&parent.join(folder(old)), &hidden)?;
                 remove(&hidden)?;
@@ -123,7 +124,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Takes the checkpoint of a step out of the run, if there is one, and leaves it to be looked at.
+    /// Moves the checkpoint of a step out of the run, if it exists, and keeps it for inspection.
     pub(crate) fn set_aside(&self, step: u64) -> Result<(), LabError> {
         let name = folder(step);
         let place = self.checkpoints().join(&name);
@@ -135,12 +136,12 @@ impl RunDir {
         rename(&place, &aside)
     }
 
-    /// Removes what a killed process left of unfinished checkpoints. The run is locked.
+    /// Removes unfinished checkpoints of a killed process. The caller holds the run's lock.
     pub(crate) fn remove_unfinished(&self) -> Result<(), LabError> {
         let parent = self.checkpoints();
         for name in names(&parent)? {
             let Some(of) = name.strip_prefix(".step-") else { continue };
-            // Killed between two renames: the old one is all there is of this step.
+            // Killed between two renames: the old folder is the only one of this step.
             if let Some(step) = of.strip_suffix(".old") {
                 let place = parent.join(format!("step-{step}"));
                 if !place.exists() {
@@ -153,7 +154,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Steps of which there is a checkpoint, ascending.
+    /// Returns the steps that have a checkpoint, in ascending order.
     pub fn steps(&self) -> Result<Vec<u64>, LabError> {
         let names = names(&self.checkpoints())?;
         let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
@@ -162,7 +163,7 @@ impl RunDir {
         Ok(steps)
     }
 
-    /// The file with the model of a checkpoint.
+    /// Returns the model file of a checkpoint.
     pub fn model_file(&self, step: u64) -> PathBuf {
         self.checkpoints().join(folder(step)).join(MODEL)
     }
@@ -171,7 +172,7 @@ impl RunDir {
         self.checkpoints().join(folder(step)).join(TRAINING)
     }
 
-    /// Says which checkpoints there are, if there is none of `step`.
+    /// Checks that `step` has a checkpoint. Otherwise the error lists the existing ones.
     pub(crate) fn check_step(&self, step: u64) -> Result<(), LabError> {
         let steps = self.steps()?;
         if steps.contains(&step) {
@@ -185,7 +186,7 @@ impl RunDir {
         Err(LabError::run_dir(self.path(), reason))
     }
 
-    /// The model of a checkpoint.
+    /// Returns the model of a checkpoint.
     pub fn model(&self, step: u64, device: &Device) -> Result<Decoder, LabError> {
         self.check_step(step)?;
         let decoder = Decoder::load(self.model_file(step), device)?;
@@ -193,8 +194,8 @@ impl RunDir {
         Ok(decoder)
     }
 
-    /// Returns the newest step whose model can be read, and that model. Damaged ones are passed over,
-    /// and `warn` is told of each.
+    /// Returns the newest step whose model can be read, and that model. Damaged ones are skipped,
+    /// each with a call of `warn`.
     pub fn newest_model(
         &self,
         device: &Device,
@@ -208,7 +209,7 @@ impl RunDir {
         Ok((step, decoder))
     }
 
-    /// Returns the newest checkpoint that training can continue from, if there is any.
+    /// Returns the newest checkpoint from which training can continue, if any.
     pub fn newest(
         &self,
         settings: OptimizerConfig,
@@ -218,8 +219,8 @@ impl RunDir {
         self.newest_readable(warn, |step| self.load(step, settings, device))
     }
 
-    /// Returns where the newest checkpoint stands, if there is one. By what its files say of themselves: that
-    /// they are undamaged is for [`is_whole`](Self::is_whole) to tell.
+    /// Returns the progress of the newest checkpoint, if any. It is read from the metadata only;
+    /// [`is_whole`](Self::is_whole) checks for damage.
     pub fn position(&self) -> Result<Option<TrainProgress>, LabError> {
         let read = |step| {
             TensorFile::read_metadata(self.model_file(step))?;
@@ -229,14 +230,14 @@ impl RunDir {
         self.newest_readable(|_| {}, read)
     }
 
-    /// Whether both files of a checkpoint are there and undamaged.
+    /// Returns whether both files of a checkpoint exist and are undamaged.
     pub fn is_whole(&self, step: u64) -> bool {
         let files = [self.model_file(step), self.training_file(step)];
         files.iter().all(|file| TensorFile::read(file).is_ok())
     }
 
-    /// Returns what `read` makes of the newest checkpoint it can read. If there are checkpoints and
-    /// none can be read, the error names each with its fault.
+    /// Returns the result of `read` for the newest checkpoint it can read. If checkpoints exist and
+    /// none can be read, the error lists the fault of each.
     pub(crate) fn newest_readable<T>(
         &self,
         mut warn: impl FnMut(String),
@@ -247,16 +248,16 @@ impl RunDir {
             let (mut faults, mut denied) = (Vec::new(), false);
             for step in steps.iter().rev() {
                 match read(*step) {
-                    // What may not be read is not damaged: going back to an older one is not for us
-                    // to decide.
+                    // A checkpoint without read permission is not damaged. Whether to use an older
+                    // one is for the user to decide.
                     Ok(found) if !denied => {
                         for fault in faults {
-                            warn(format!("checkpoint {fault}; an older one is used"));
+                            warn(format!("checkpoint {fault}; using an older one"));
                         }
                         return Ok(Some(found));
                     }
                     Ok(_) => break,
-                    // A training process has removed it since it was listed, and written a newer one.
+                    // A training process removed it after the listing, and wrote a newer one.
                     Err(_) if !self.checkpoints().join(folder(*step)).exists() => continue 'listed,
                     Err(error) => {
                         denied |= error.is_denied();
@@ -273,7 +274,7 @@ impl RunDir {
         }
     }
 
-    /// Makes sure that `config.toml` describes the model that was trained.
+    /// Checks that `config.toml` describes the trained model.
     pub fn check_model(&self, trained: &DecoderConfig) -> Result<(), LabError> {
         let described = self.config()?.decoder(trained.vocab)?;
         if described == *trained {
@@ -281,12 +282,12 @@ impl RunDir {
         }
         let difference = difference(&described, trained);
         let reason = format!(
-            "config.toml does not describe the model that was trained: {difference}; restore config.toml"
+            "config.toml does not describe the trained model: {difference}; restore config.toml"
         );
         Err(LabError::run_dir(self.path(), reason))
     }
 
-    /// Makes sure that a task is still what the model of a step was trained on.
+    /// Checks that a task is still the one that the model of a step was trained on.
     pub fn check_data_at(
         &self,
         step: u64,
@@ -294,7 +295,7 @@ impl RunDir {
         decoder: &Decoder,
     ) -> Result<(), LabError> {
         let training = self.training_file(step);
-        // Only text can change, and a model alone, without what training needs, does not say.
+        // Only text can change, and a model without its training file has no fingerprint.
         let data = match task.text().is_some() && training.exists() {
             true => position(&TensorFile::read_metadata(&training)?, &training)?.data,
             false => None,
@@ -302,8 +303,8 @@ impl RunDir {
         self.check_data(task, decoder, data.as_deref())
     }
 
-    /// Makes sure that a task is still what the run began with: the same tokens, and the same text, of
-    /// which `data` is the fingerprint.
+    /// Checks that a task is still the one the run started with. It must have the same vocabulary
+    /// size and, for text, the fingerprint `data`.
     pub(crate) fn check_data(
         &self,
         task: &OpenTask,
@@ -312,22 +313,24 @@ impl RunDir {
     ) -> Result<(), LabError> {
         let (ours, theirs) = (decoder.config().vocab, task.vocab());
         if ours != theirs {
-            let reason =
-                format!("its model has {ours} tokens, and the {} has {theirs} now", task.name());
+            let reason = format!(
+                "its model has {ours} tokens, but {} now has {theirs}; restore its settings",
+                task.name()
+            );
             return Err(LabError::run_dir(self.path(), reason));
         }
         if data.is_some() && data != task.text().map(|text| text.fingerprint).as_deref() {
-            let reason = "the text or its tokenizer has changed since this run began; put it \
-                          back, or start another run with --out";
+            let reason = "the text or its tokenizer has changed since this run started; restore \
+                          it, or start a new run with --out";
             return Err(LabError::run_dir(self.path(), reason));
         }
         Ok(())
     }
 
-    /// The step of the best evaluation during training.
+    /// Returns the step of the best evaluation during training.
     pub fn best_step(&self) -> Result<u64, LabError> {
         let standing = Standing::of(&self.metrics()?, self.config()?.measure());
-        let reason = "has no evaluation during training, and so no best checkpoint";
+        let reason = "has no evaluation during training, so no best checkpoint; use the newest";
         let best = standing.best.ok_or_else(|| LabError::run_dir(self.path(), reason))?;
         Ok(best.step)
     }
@@ -377,11 +380,12 @@ impl Snapshot<'_> {
 fn position(metadata: &BTreeMap<String, String>, path: &Path) -> Result<TrainProgress, LabError> {
     match metadata.get(POSITION).map(|text| serde_json::from_str(text)) {
         Some(Ok(position)) => Ok(position),
-        _ => Err(LabError::run_dir(path, "does not say where the run stands")),
+        _ => Err(LabError::run_dir(path, "the progress of the run is missing")),
     }
 }
 
-/// What differs between two models, as `width is 8 there and 16 in the checkpoint`.
+/// Describes the difference between two models, as in `width is 8 in config.toml and 16 in the
+/// checkpoint`.
 fn difference(described: &DecoderConfig, trained: &DecoderConfig) -> String {
     let value = |config| serde_json::to_value(config).unwrap_or_default();
     let (described, trained) = (value(described), value(trained));
@@ -397,7 +401,7 @@ fn difference(described: &DecoderConfig, trained: &DecoderConfig) -> String {
         let [there, here] = [&described, &trained].map(|config| name(config.get(key)));
         match there == here {
             true => format!("the settings of {key} {here} differ"),
-            false => format!("{key} is {there} there and {here} in the checkpoint"),
+            false => format!("{key} is {there} in config.toml and {here} in the checkpoint"),
         }
     });
     differing.collect::<Vec<_>>().join(", ")
@@ -407,7 +411,7 @@ fn folder(step: u64) -> String {
     format!("step-{step:08}")
 }
 
-/// Names in a folder; one that is not there has none.
+/// Returns the names in a folder. A missing folder has none.
 fn names(folder: &Path) -> Result<Vec<String>, LabError> {
     let io = |e| LabError::io("cannot read", folder, e);
     let entries = match fs::read_dir(folder) {
@@ -426,7 +430,7 @@ fn remove(folder: &Path) -> Result<(), LabError> {
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), LabError> {
-    tra_disk::rename(from, to).map_err(|e| LabError::io("cannot put in place", to, e))
+    tra_disk::rename(from, to).map_err(|e| LabError::io("cannot rename to", to, e))
 }
 
 fn sync(folder: &Path) -> Result<(), LabError> {

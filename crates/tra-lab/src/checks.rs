@@ -1,8 +1,8 @@
-//! What is asked of settings before a run begins.
+//! Checks of the settings before a run starts.
 //!
-//! In order: whether each makes sense ([`check_values`](RunConfig::check_values), all that is asked of a run that was made
-//! elsewhere), whether there are sequences to train on, whether every split can be tested, and whether the
-//! machine has the memory.
+//! They run in this order: is every setting valid, are there sequences to train on, can every split
+//! be evaluated, and has the machine enough memory. A run made elsewhere only has to pass the first
+//! one, [`check_values`](RunConfig::check_values).
 
 use tra_tasks::{LAST_INDEX, OpenTask, TaskSpec};
 
@@ -11,8 +11,9 @@ use crate::config::{Lengths, RunConfig, VERSION};
 use crate::error::LabError;
 
 impl RunConfig {
-    /// Says why there cannot be a run with these settings, if there cannot: what is wrong with them, or that this machine
-    /// has no memory for it. What depends on a text is left to [`check_runnable`](Self::check_runnable).
+    /// Checks the settings and whether this machine has the memory for the run.
+    ///
+    /// Checks that depend on a text are left to [`check_runnable`](Self::check_runnable).
     pub fn validate(&self) -> Result<(), LabError> {
         self.check_settings()?;
         self.check_own_memory()
@@ -21,13 +22,13 @@ impl RunConfig {
     pub(crate) fn check_settings(&self) -> Result<(), LabError> {
         self.check_values()?;
         match self.task {
-            // What depends on the files is looked at when they are opened.
+            // Text is checked when its files are opened.
             TaskSpec::Text(_) => Ok(()),
             _ => self.check_lengths(&self.task.open()?),
         }
     }
 
-    /// The memory of a run, but of one on text, whose vocabulary is not known yet.
+    /// Checks the memory of a run, except for text, whose vocabulary is not known yet.
     pub(crate) fn check_own_memory(&self) -> Result<(), LabError> {
         match self.task {
             TaskSpec::Text(_) => Ok(()),
@@ -35,15 +36,18 @@ impl RunConfig {
         }
     }
 
-    /// Says why a run with these settings cannot begin or cannot end, if that is so: no sequences of the training
-    /// lengths, a split that cannot be tested, or less memory than it takes at the least. Nothing is drawn or computed.
+    /// Checks whether a run with these settings can start and finish, without drawing or computing
+    /// anything.
+    ///
+    /// Returns an error if the task has no sequences of the training lengths, if a split cannot be
+    /// evaluated, or if this machine has too little memory.
     pub fn check_runnable(&self, task: &OpenTask) -> Result<(), LabError> {
         self.check_lengths(task)?;
         self.check_splits(task)?;
         self.check_memory(task)
     }
 
-    /// Says so if this machine has less memory than training takes at the least.
+    /// Checks whether this machine has at least the memory that training needs.
     pub fn check_memory(&self, task: &OpenTask) -> Result<(), LabError> {
         match computes_here() {
             true => budget::training(self, task)?.check(),
@@ -51,12 +55,13 @@ impl RunConfig {
         }
     }
 
-    /// Says what is wrong with a single setting, if anything is.
+    /// Checks every setting by itself.
     pub(crate) fn check_values(&self) -> Result<(), LabError> {
         let wrong = |text: String| Err(LabError::Setting(text));
         if self.version != VERSION {
             return wrong(format!(
-                "this run is of version {}, and this program reads version {VERSION}",
+                "this run has version {}, but this program reads version {VERSION}; use the \
+                 version of tra that wrote it",
                 self.version
             ));
         }
@@ -71,7 +76,10 @@ impl RunConfig {
             return wrong(format!("lr must be positive, not {}", self.lr));
         }
         if !(0.0..=1.0).contains(&self.warmup) {
-            return wrong(format!("warmup is a share of the steps, in 0..1, not {}", self.warmup));
+            return wrong(format!(
+                "warmup must be a fraction of the steps from 0 to 1, not {}",
+                self.warmup
+            ));
         }
         for (name, value) in [("weight_decay", self.weight_decay), ("clip", self.clip)] {
             if !(value >= 0.0 && value.is_finite()) {
@@ -79,13 +87,13 @@ impl RunConfig {
             }
         }
         if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
-            return wrong(format!("betas lie in 0..1, not {:?}", self.betas));
+            return wrong(format!("betas must be at least 0 and below 1, not {:?}", self.betas));
         }
         if let Some(curriculum) = self.curriculum {
             curriculum.validate(self.train_lengths()).map_err(LabError::Setting)?;
         }
         if self.eval.until_perfect > 0 && self.eval.every == 0 {
-            return wrong("until_perfect needs evaluations in between: give eval.every".into());
+            return wrong("until_perfect needs evaluations during training; set eval.every".into());
         }
         if self.eval.sequences == 0 {
             return wrong("eval.sequences must be at least 1".into());
@@ -96,16 +104,19 @@ impl RunConfig {
         }
         let is_text = matches!(self.task, TaskSpec::Text(_));
         if is_text && self.eval.until_perfect > 0 {
-            return wrong("no text is ever fully right: until_perfect is for other tasks".into());
+            return wrong(
+                "until_perfect does not work for text, which is never fully right; set it to 0"
+                    .into(),
+            );
         }
         self.decoder(if is_text { usize::MAX } else { self.task.vocab().unwrap_or(1) })?;
         self.check_numbers()
     }
 
-    /// Every sequence of a run has a number of its own, and these have an end.
+    /// Checks that the indices of all sequences of the run fit below `LAST_INDEX`.
     fn check_numbers(&self) -> Result<(), LabError> {
         let widen = self.curriculum.map_or(1, |curriculum| curriculum.widen);
-        // In f64, in which no product overflows.
+        // In f64, where no product overflows.
         let factors = [self.steps.max(1), self.batch as u64, self.accumulate as u64, widen as u64];
         let trained: f64 = factors.into_iter().map(|n| n as f64).product();
         for (what, count) in [
@@ -114,7 +125,8 @@ impl RunConfig {
         ] {
             if count >= LAST_INDEX as f64 {
                 return Err(LabError::Setting(format!(
-                    "{what} must be below {:.1e}, and is {count:.1e}: there are no more sequences to draw",
+                    "{what} must be below {:.1e}, the number of sequences of a task, but is \
+                     {count:.1e}",
                     LAST_INDEX as f64
                 )));
             }
@@ -122,17 +134,17 @@ impl RunConfig {
         Ok(())
     }
 
-    /// Says why the task has no sequences of the training lengths, if it has none.
+    /// Checks whether the task has sequences of the training lengths.
     pub fn check_lengths(&self, task: &OpenTask) -> Result<(), LabError> {
         let Lengths { from, to } = self.train_lengths();
         task.check_lengths((from, to))?;
-        // A curriculum may begin with a single length.
+        // A curriculum may start with a single length.
         let Lengths { from, to } = self.lengths_at(0);
         Ok(task.check_lengths((from, to))?)
     }
 
-    /// Says which split cannot be tested, if there is one: because the task has no such sequences, the model no such
-    /// positions, or this machine not the memory. Training is among them.
+    /// Checks whether training and every split have sequences, whether the model has enough
+    /// positions for them, and whether this machine has the memory to evaluate them.
     pub fn check_splits(&self, task: &OpenTask) -> Result<(), LabError> {
         let decoder = self.decoder(task.vocab())?;
         let splits = self.eval_splits();
@@ -156,7 +168,7 @@ impl RunConfig {
             let lengths = self.split_lengths(split)?;
             match one(split, lengths) {
                 Ok(()) => fine.push(split.as_str()),
-                // What mends the longest mends the others.
+                // A change that fixes the longest split fixes the others too.
                 Err(error) if longest.as_ref().is_none_or(|(to, ..)| *to < lengths.to) => {
                     longest = Some((lengths.to, split, error));
                 }
@@ -165,15 +177,15 @@ impl RunConfig {
         }
         let Some((_, split, error)) = longest else { return Ok(()) };
         let way_out = match fine.is_empty() {
-            true => "test others with --eval-splits".into(),
+            true => "test other splits with --eval-splits".into(),
             false => format!("test only --eval-splits {}", fine.join(",")),
         };
         Err(LabError::Split { split: split.clone(), cause: Box::new(error), way_out })
     }
 }
 
-/// Whether models are in this machine's memory for sure. Where there may be a GPU they need not fit, but what they
-/// read must.
+/// Returns whether models are certain to be in this machine's memory. On a GPU they need not fit
+/// here, but the data must.
 fn computes_here() -> bool {
     tra_nn::device::names() == ["flex"]
 }
@@ -196,8 +208,7 @@ mod tests {
     fn a_split_that_cannot_be_tested_is_named_with_the_way_out() {
         let unique = ["task.name=copy-unique", "task.alphabet=26", "length='1..26'"];
         let error = splits(&unique).unwrap_err();
-        let start =
-            "split 201-300 cannot be tested: copy-unique has no sequence of length 300, where";
+        let start = "cannot test split 201-300: copy-unique has no sequence of length 300, where";
         assert!(error.starts_with(start), "{error}");
         let end = "set alphabet to 300 or more; or test only --eval-splits iid";
         assert!(error.ends_with(end) && error.lines().count() == 1, "{error}");
@@ -211,7 +222,7 @@ mod tests {
         let error = splits(&[&learned[..], &["model.attention.count=102"]].concat()).unwrap_err();
         assert!(error.starts_with("training at length 1..50: "), "{error}");
 
-        // A picture of it is small, a test of so many is not.
+        // Drawing one sequence needs little memory, but so many test results do not fit.
         let error = splits(&["eval.sequences=99999999999999999"]).unwrap_err();
         assert!(error.contains("memory") && error.contains("fewer sequences"), "{error}");
     }
@@ -220,7 +231,7 @@ mod tests {
     fn every_task_can_be_tested_as_it_comes() {
         for task in TaskSpec::all().filter(|task| task.vocab().is_some()) {
             let name = format!("task.name={}", task.name());
-            // The longest instructions have more different symbols than there are by default.
+            // The longest instructions have more different symbols than the default alphabet.
             assert_eq!(splits(&[&name]), Ok(()));
         }
     }
@@ -240,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A run from a larger machine can be opened, but not made here.
+    /// A run from a larger machine can be opened here, but not started.
     #[test]
     fn memory_is_asked_for_where_a_run_is_made() {
         let config = config(&["batch=999999999999"]);

@@ -1,32 +1,32 @@
-//! Shorter sequences first.
+//! A curriculum: training that starts with short sequences.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Lengths;
 
-/// Shorter sequences first: the longest length drawn rises over the first steps.
+/// A curriculum: the longest training length rises over the first steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Curriculum {
-    /// The longest length at the first step.
+    /// Longest length at the first step.
     pub from: usize,
-    /// Share of the steps after which the longest length is that of `length`.
+    /// Fraction of the steps after which the longest length is that of `length`.
     pub until: f64,
-    /// The shortest length drawn, as a share of the longest at that step, to the end; 0 draws the shortest of `length`
-    /// all the time.
+    /// Shortest length, as a fraction of the longest length at the same step. It applies until the
+    /// end. 0 always draws from the shortest of `length`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortest: f64,
-    /// How it rises: with this power of the share of the steps. 1 is evenly; more stays longer with short sequences, which
-    /// are many for the time they take.
+    /// Exponent of the rise. 1 rises evenly; larger values spend more steps on short sequences,
+    /// which take less time each.
     #[serde(default = "evenly", skip_serializing_if = "is_evenly")]
     pub power: f64,
-    /// While sequences are shorter than at the end, a batch has more of them: as many times `batch` as the longest is shorter, at
-    /// most so many times. 1 has `batch` of them all the time.
+    /// Largest factor by which a batch grows while its sequences are shorter. The batch grows as
+    /// the longest length shrinks. 1 keeps the batch as it is.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub widen: usize,
 }
 
-// Settings as they were before there were these: left out of files.
+// Defaults are left out of files, because files from before these settings existed mean the same.
 
 fn is_zero(shortest: &f64) -> bool {
     *shortest == 0.0
@@ -49,7 +49,8 @@ fn is_once(widen: &usize) -> bool {
 }
 
 impl Curriculum {
-    /// The lengths of step `step`, from 0, of `steps`, where those of the end are `all`.
+    /// Returns the lengths of step `step` of `steps`, counted from 0. `all` are the lengths at the
+    /// end.
     pub fn lengths_at(&self, step: u64, steps: u64, all: Lengths) -> Lengths {
         let share = step as f64 / (self.until * steps as f64).max(1.0);
         let more = (all.to - self.from) as f64 * share.min(1.0).powf(self.power);
@@ -57,26 +58,28 @@ impl Curriculum {
         Lengths { from: all.from.max((self.shortest * to as f64) as usize), to }
     }
 
-    /// Says what is wrong with the settings, if anything is; `all` are the lengths of the end.
+    /// Checks the settings. `all` are the lengths at the end.
     pub fn validate(&self, all: Lengths) -> Result<(), String> {
         let Self { from, until, shortest, power, widen } = *self;
         if !(all.from..=all.to).contains(&from) {
             return Err(format!("curriculum.from must be one of the lengths {all}, not {from}"));
         }
         if !(0.0..=1.0).contains(&until) {
-            return Err(format!("curriculum.until is a share of the steps, in 0..1, not {until}"));
+            return Err(format!(
+                "curriculum.until must be a fraction of the steps from 0 to 1, not {until}"
+            ));
         }
-        // Below 1 there are two lengths at least: some tasks have even ones only.
+        // A value below 1 leaves at least two lengths: some tasks have even lengths only.
         if !(0.0..1.0).contains(&shortest) {
             return Err(format!(
-                "curriculum.shortest is a share of the longest length below 1, not {shortest}"
+                "curriculum.shortest must be at least 0 and below 1, not {shortest}"
             ));
         }
         if !(power > 0.0 && power.is_finite()) {
             return Err(format!("curriculum.power must be positive and finite, not {power}"));
         }
         if !(1..=1000).contains(&widen) {
-            return Err(format!("curriculum.widen must be 1 to 1000, not {widen}"));
+            return Err(format!("curriculum.widen must be from 1 to 1000, not {widen}"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment, each in one line with the way out.
+//! Errors of experiments. Each one prints as a single line that says what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -6,110 +6,115 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// A setting that makes no sense.
+    /// An invalid setting.
     #[error("{0}")]
     Setting(String),
-    /// A config file that cannot be understood.
+    /// A config file that cannot be parsed.
     #[error("{path}: {reason}", path = path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the line.
+        /// The cause, with its line number.
         reason: String,
     },
-    /// A flag or `--set` that makes the settings wrong.
+    /// A flag or `--set` that makes the settings invalid.
     #[error("{setting}: {cause}")]
     Given {
-        /// As it was typed.
+        /// The setting as it was typed.
         setting: String,
-        /// What is wrong. Not called `source`: it is in the message already.
+        /// The cause. Not called `source`, because the message already contains it.
         cause: Box<LabError>,
     },
-    /// A split that a run cannot be tested on.
-    #[error("split {split} cannot be tested: {cause}; or {way_out}")]
+    /// A split on which the run cannot be evaluated.
+    #[error("cannot test split {split}: {cause}; or {way_out}")]
     Split {
-        /// Its name.
+        /// Name of the split.
         split: String,
-        /// Why not.
+        /// The cause.
         cause: Box<LabError>,
-        /// What can be done about it.
+        /// What to change.
         way_out: String,
     },
-    /// More memory than there is.
+    /// Work that needs more memory than the machine has.
     #[error(
-        "{what} needs at least {need} of memory ({part} of it for {of}), and this machine has {total}; try {advice}",
-        need = crate::budget::bytes(*need), part = crate::budget::bytes(*part), total = crate::budget::bytes(*total)
+        "{what} needs at least {need} of memory ({part} of it for {of}), but this machine has \
+         {total}; try {advice}",
+        need = crate::budget::bytes(*need),
+        part = crate::budget::bytes(*part),
+        total = crate::budget::bytes(*total)
     )]
     Memory {
-        /// Which work.
+        /// The work.
         what: &'static str,
-        /// Bytes it takes at the least.
+        /// Lower bound of the memory it needs, in bytes.
         need: u64,
-        /// Bytes of the largest part.
+        /// Size of its largest part, in bytes.
         part: u64,
-        /// What that part is.
+        /// Description of the largest part.
         of: String,
-        /// Bytes there are.
+        /// Memory of the machine, in bytes.
         total: u64,
-        /// What would need less.
+        /// Settings that would need less.
         advice: &'static str,
     },
-    /// The file system said no.
+    /// A failed file operation.
     #[error("{action} {path}: {cause}{hint}", path = path.display(), hint = hint(cause))]
     Io {
-        /// What was being done.
+        /// The failed action, such as `cannot read`.
         action: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// The file system's answer. Not called `source`: it is in the message already.
+        /// The operating system's error. Not called `source`, because the message already contains
+        /// it.
         cause: std::io::Error,
     },
-    /// The model or its file.
+    /// An error of the model or its file.
     #[error(transparent)]
     Model(#[from] tra_nn::Error),
-    /// The task.
+    /// An error of the task.
     #[error(transparent)]
     Task(#[from] tra_tasks::TaskError),
-    /// The text or its tokenizer.
+    /// An error of the text or its tokenizer.
     #[error(transparent)]
     Text(#[from] tra_text::TextError),
-    /// A folder that is no run, or cannot be used as one.
+    /// A folder that is not a usable run.
     #[error("{path}: {reason}", path = path.display())]
     RunDir {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// A mechanism whose bare operation cannot be measured.
-    #[error("{0} has no kernel to measure alone; those with one: tra, nope, rope, alibi, fox")]
+    /// A mechanism that has no kernel to benchmark on its own.
+    #[error("{0} has no kernel to benchmark on its own; use one of tra, nope, rope, alibi, fox")]
     NoKernel(String),
-    /// The thread that prepares batches has died.
-    #[error("internal, please report it: the data thread ended at step {step}: {message}")]
+    /// A data thread that stopped early.
+    #[error("internal, please report it: the data thread stopped at step {step}: {message}")]
     DataThread {
         /// The step whose batches were missing.
         step: u64,
-        /// What it said.
+        /// Message of its panic.
         message: String,
     },
     /// A training step whose loss or gradient is not finite.
     #[error(
-        "step {step}: the loss is {loss} and the gradient norm {norm}; try a lower --lr than {lr:.1e}"
+        "step {step}: the loss is {loss} and the gradient norm is {norm}; \
+         try an --lr below {lr:.1e}"
     )]
     NotFinite {
         /// The step, counted from 1.
         step: u64,
-        /// Its loss.
+        /// The loss.
         loss: f64,
-        /// Norm of its gradient.
+        /// Norm of the gradient.
         norm: f64,
-        /// Its learning rate.
+        /// The learning rate.
         lr: f64,
     },
-    /// A run that cannot go on: its loss, gradient or weights are not finite any more.
+    /// A run that cannot continue, because its loss, gradient or weights are no longer finite.
     #[error("{0}")]
     Diverged(String),
-    /// Anything else that stopped a piece of work, in one line.
+    /// Any other error, as one line.
     #[error("{0}")]
     Other(String),
 }
@@ -123,7 +128,7 @@ impl LabError {
         Self::RunDir { path: path.into(), reason: reason.into() }
     }
 
-    /// Whether the operating system refused to let a file be read.
+    /// Returns whether the operating system denied access to a file.
     pub(crate) fn is_denied(&self) -> bool {
         use tra_nn::{CheckpointError, Error};
         let cause = match self {
@@ -136,7 +141,7 @@ impl LabError {
         cause.kind() == std::io::ErrorKind::PermissionDenied
     }
 
-    /// Whether a model was not written because its weights are not finite.
+    /// Returns whether a model was not saved because its weights are not finite.
     pub(crate) fn is_not_finite(&self) -> bool {
         use tra_nn::{CheckpointError, Error};
         match self {
@@ -147,19 +152,19 @@ impl LabError {
         }
     }
 
-    /// `text` is what the file says, where the error is of reading it.
+    /// Converts a TOML error. `text` is the content of the file.
     pub(crate) fn config(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         Self::Config { path: path.into(), reason: toml_reason(text, error) }
     }
 }
 
-/// What is wrong with a TOML text, in one line: the number of its line, or else the setting, and the cause.
+/// Describes a TOML error in one line: the line number, or else the setting, and the cause.
 pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
     let reason = match error.span().and_then(|span| text.get(..span.start)) {
         Some(before) => {
             format!("line {}: {}", before.matches('\n').count() + 1, error.message())
         }
-        // Its second line says where: in `curriculum.widen`.
+        // The second line of the message names the setting: in `curriculum.widen`.
         None => error.to_string(),
     };
     reason.trim_end().replace('\n', " ")
@@ -167,8 +172,12 @@ pub(crate) fn toml_reason(text: &str, error: &toml::de::Error) -> String {
 
 fn hint(cause: &std::io::Error) -> &'static str {
     match cause.kind() {
-        std::io::ErrorKind::StorageFull => " (free some space and resume; nothing written is lost)",
-        std::io::ErrorKind::PermissionDenied => " (choose a folder you may write to)",
+        std::io::ErrorKind::StorageFull => {
+            " (free some space, then resume; nothing already written is lost)"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            " (check its permissions, or choose another folder)"
+        }
         _ => "",
     }
 }

@@ -1,4 +1,4 @@
-//! How well a model does on a split at a length, in bounded memory at any length.
+//! Evaluation of a model on a split at any length, in bounded memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,27 +17,27 @@ use crate::error::LabError;
 use crate::records::EvalResult;
 use crate::stats::{clustered, reach_of_mean, wilson};
 
-/// Tokens in one forward pass, over all its sequences.
+/// Tokens per forward pass, over all its sequences.
 const TOKENS: usize = 4096;
 
-/// Logits held at once: 16M are 64 MB.
+/// Logits held at once; 16M are 64 MB.
 const LOGITS: usize = 1 << 24;
 
-/// What to test.
+/// What to evaluate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalSpec {
     /// The split.
     pub split: String,
-    /// The lengths.
+    /// Lengths of the sequences.
     pub lengths: Lengths,
-    /// How many sequences.
+    /// Number of sequences.
     pub sequences: u64,
-    /// The seed they are drawn with: that of the run, so that they cannot be training draws.
+    /// Seed of the draws. It must be the run's seed, so that no training sequence is drawn.
     pub seed: u64,
 }
 
 impl RunConfig {
-    /// By what a model of the run is judged.
+    /// Returns the measure by which a model of the run is judged.
     pub fn measure(&self) -> Measure {
         match self.task {
             TaskSpec::Text(_) => Measure::Perplexity,
@@ -45,8 +45,10 @@ impl RunConfig {
         }
     }
 
-    /// What to test: every one of `splits` at every one of `lengths`. No splits means all but the training
-    /// split; no lengths means the split's own.
+    /// Returns one evaluation per split and length.
+    ///
+    /// Without `splits`, returns every split except `train`. Without `lengths`, each split has its
+    /// own.
     pub fn eval_specs(
         &self,
         splits: &[String],
@@ -69,7 +71,7 @@ impl RunConfig {
     }
 }
 
-/// Says why a question cannot be asked, if it cannot. Nothing is drawn or computed.
+/// Checks whether an evaluation is possible. Nothing is drawn or computed.
 pub fn check(decoder: &Decoder, task: &OpenTask, spec: &EvalSpec) -> Result<(), LabError> {
     let EvalSpec { split, lengths, sequences, .. } = spec;
     task.split(split)?;
@@ -77,8 +79,9 @@ pub fn check(decoder: &Decoder, task: &OpenTask, spec: &EvalSpec) -> Result<(), 
     budget::test(decoder.config(), task, *lengths, *sequences).check()
 }
 
-/// Tests a model, or returns `None` if `interrupted` is set meanwhile. `progress` is told after every
-/// batch how many sequences are done.
+/// Evaluates a model. Returns `None` if `interrupted` is set meanwhile.
+///
+/// `progress` receives the number of sequences done after every round of batches.
 pub fn evaluate(
     decoder: &Decoder,
     task: &OpenTask,
@@ -95,7 +98,7 @@ pub fn evaluate(
         if interrupted.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        // One batch for every thread, computed side by side and counted in order.
+        // One batch per thread, computed in parallel and counted in order.
         let mut batches = Vec::new();
         while next < *sequences && batches.len() < rayon::current_num_threads() {
             let mut samples = Vec::new();
@@ -120,9 +123,9 @@ pub fn evaluate(
 struct Tally {
     sequences: u64,
     right: u64,
-    /// Of each sequence, answers that are wrong, and all.
+    /// Number of wrong answers and of all answers, per sequence.
     wrong: Vec<(u64, u64)>,
-    /// Mean loss of each sequence.
+    /// Mean loss per sequence.
     losses: Vec<f64>,
     loss: f64,
 }
@@ -164,19 +167,19 @@ impl Tally {
     }
 }
 
-/// What a model made of one scored token.
+/// Prediction of one scored token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answer {
-    /// Whether the true token was the likeliest.
+    /// Whether the true token was the most likely one.
     pub right: bool,
     /// Cross-entropy of the true token.
     pub loss: f64,
 }
 
-/// The answers of every sequence of a batch.
+/// Returns the answers of every sequence of a batch.
 ///
-/// Greedy decoding gives an answer exactly if every token of it is the likeliest after the true
-/// ones before it; so one pass over the true sequence tells.
+/// Greedy decoding is right exactly if every token is the most likely one after the true tokens
+/// before it. So one pass over the true sequence is enough.
 pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
     let mut all = vec![Vec::new(); batch.tokens.len()];
     read(decoder, batch, &mut |from, hidden| {
@@ -198,8 +201,9 @@ pub fn answers(decoder: &Decoder, batch: &Batch) -> Vec<Vec<Answer>> {
     all
 }
 
-/// Reads a batch. Long sequences pass through the cache in pieces, so that no matrix of length x
-/// length is ever held; `each` is given where a piece begins, and its hidden states.
+/// Reads a batch and calls `each` with the start of every piece and its hidden states.
+///
+/// Long sequences pass through the cache in pieces, so that no length x length matrix is ever held.
 pub(crate) fn read(decoder: &Decoder, batch: &Batch, each: &mut dyn FnMut(usize, Tensor<3>)) {
     let length = batch.length();
     let piece = decoder.chunk_len(batch.tokens.len(), length);
@@ -214,9 +218,10 @@ pub(crate) fn read(decoder: &Decoder, batch: &Batch, each: &mut dyn FnMut(usize,
     }
 }
 
-/// What the model makes of a token at each of some `rows` of hidden states, counted over all
-/// sequences. Logits are made for a few rows at a time: over a large vocabulary they would be the
-/// largest tensor by far.
+/// Scores the target token at each of some `rows` of the hidden states, counted over all sequences.
+///
+/// Logits are computed for a few rows at a time, because with a large vocabulary they would be by
+/// far the largest tensor.
 pub(crate) fn score(
     decoder: &Decoder,
     hidden: Tensor<3>,
@@ -234,7 +239,9 @@ pub(crate) fn score(
         let indices = Tensor::<1, Int>::from_data(indices, &hidden.device());
         let picked = hidden.clone().select(0, indices).reshape([1, rows.len(), width]);
         let logits = decoder.logits(picked).into_data_as::<f32>();
-        let Ok(logits) = logits.as_slice::<f32>() else { unreachable!("they are f32 now") };
+        let Ok(logits) = logits.as_slice::<f32>() else {
+            unreachable!("the logits were converted to f32")
+        };
         let scored = tra_kernels::loss::score(Isa::best(), logits, vocab, targets);
         all.extend(scored.into_iter().map(|(loss, right)| Answer { right, loss }));
     }
@@ -253,7 +260,7 @@ mod tests {
         "flipflop".parse::<TaskSpec>().unwrap().open().unwrap()
     }
 
-    /// The same answers in one pass and in pieces through the cache.
+    /// One pass and pieces through the cache return the same answers.
     #[test]
     fn long_sequences_in_pieces_give_the_same_answers() {
         let device = Device::flex();
@@ -307,7 +314,7 @@ mod tests {
         assert_eq!((result.unwrap(), batches), (None, 1));
     }
 
-    /// Counts against a model that always says the same.
+    /// An untrained model always predicts the same tokens.
     #[test]
     fn an_untrained_model_is_at_chance() {
         let device = Device::flex();

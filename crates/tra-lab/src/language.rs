@@ -1,4 +1,4 @@
-//! A trained language model: the decoder and its tokenizer, from a run or from one file.
+//! A trained language model: the decoder and its tokenizer, from a run or a single file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,38 +13,40 @@ use tra_text::{Corpus, Part, TextError, Tokenizer, source};
 use crate::error::LabError;
 use crate::run_dir::{RunDir, TOKENIZER};
 
-/// Vocabularies are rounded up for speed by some trainers; up to this multiple.
+/// Some trainers round the vocabulary up for speed, to a multiple of this number.
 const ROUNDED: usize = 128;
 
-/// Which checkpoint of a run.
+/// Selects a checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointSelector {
-    /// The newest.
+    /// The newest checkpoint.
     Newest,
-    /// The best by the evaluations during training.
+    /// The best checkpoint by the evaluations during training.
     Best,
-    /// The one of a step.
+    /// The checkpoint of a step.
     Step(u64),
 }
 
-/// A decoder and what its tokens mean.
+/// A decoder and its tokenizer.
 #[derive(Debug)]
 pub struct LanguageModel {
     /// The decoder.
     pub decoder: Decoder,
     /// The tokenizer.
     pub tokenizer: Tokenizer,
-    /// Steps it was trained for; 0 where that is not known.
+    /// Training steps; 0 if unknown.
     pub step: u64,
-    /// The run it is of, if it is not a file alone.
+    /// The run, unless the model is a single file.
     pub run: Option<RunDir>,
     /// The file it was read from.
     pub file: PathBuf,
 }
 
 impl LanguageModel {
-    /// Opens a checkpoint of a run directory, or a model file. The tokenizer is the one kept in the
-    /// file; `tokenizer` (a name or a path) is for files that keep none, such as PyTorch's.
+    /// Opens a checkpoint of a run directory, or a model file.
+    ///
+    /// The tokenizer is normally stored in the file. `tokenizer` (a name or a path) is for files
+    /// without one, such as PyTorch's.
     pub fn open(
         path: &Path,
         selector: CheckpointSelector,
@@ -54,7 +56,7 @@ impl LanguageModel {
     ) -> Result<Self, LabError> {
         if path.is_file() {
             if selector != CheckpointSelector::Newest {
-                let reason = "is one model: a checkpoint can be chosen of a run directory only";
+                let reason = "is a single model file; --best and --checkpoint need a run directory";
                 return Err(LabError::run_dir(path, reason));
             }
             let (decoder, tokenizer) = read(TensorFile::read(path)?, tokenizer, device)?;
@@ -91,7 +93,7 @@ fn read(
         (Some(name), kept) => {
             let given = Tokenizer::open(name)?;
             if kept.is_some_and(|record| record != given.record()) {
-                let reason = "was trained with another tokenizer, which it keeps; leave out \
+                let reason = "was trained with another tokenizer, which is stored in it; leave out \
                               --tokenizer";
                 return Err(LabError::run_dir(&path, reason));
             }
@@ -108,19 +110,21 @@ fn read(
     if vocab != tokens && vocab != tokens.next_multiple_of(ROUNDED) {
         let name = tokenizer.name();
         let reason = format!(
-            "the model knows {vocab} tokens, and {name} has {tokens}: they do not belong together"
+            "the model knows {vocab} tokens, but {name} has {tokens}; choose its own --tokenizer"
         );
         return Err(LabError::run_dir(&path, reason));
     }
     Ok((Decoder::from_tensors(config, file, device)?, tokenizer))
 }
 
-/// Learns a tokenizer of `vocab` tokens from the training part of a text and writes it to `to`. Returns how
-/// many tokens it has: fewer than asked for where the text has no more pairs that occur twice.
+/// Learns a tokenizer of `vocab` tokens from the training part of a text and writes it to `to`.
+///
+/// Returns its number of tokens, which is less than `vocab` if the text has too few pairs that
+/// occur twice.
 pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize, LabError> {
     if !(257..=1 << 20).contains(&vocab) {
         return Err(LabError::Setting(format!(
-            "--vocab {vocab}: must be between 257 and 1,048,576"
+            "--vocab must be between 257 and 1,048,576, not {vocab}"
         )));
     }
     let corpus = Corpus::find(text, Part::Train)?;
@@ -129,11 +133,11 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize, La
         let out = to.display();
         return Err(LabError::Setting(format!("{out} is the text itself; choose another --out")));
     }
-    // Begun now: learning takes a while, to find out then that it cannot be kept. Several processes
-    // may learn the same one.
+    // Created before learning, which takes a while, so that an unwritable path is reported at once.
+    // Several processes may learn the same tokenizer.
     let unwritable = |error| LabError::io("cannot write", to, error);
     let mut file = AtomicFile::create(to).map_err(unwritable)?;
-    // Line by line, for the words in them are counted and nothing else; a few at a time, so that the
+    // Read line by line, because only words are counted. Only a few lines are held at once, so the
     // text may be larger than memory.
     let (sender, receiver) = sync_channel::<String>(1 << 10);
     let learned = std::thread::scope(|scope| {
@@ -151,7 +155,7 @@ pub fn learn_tokenizer(text: &Path, vocab: usize, to: &Path) -> Result<usize, La
     Ok(vocab)
 }
 
-/// A line longer than this is sent in parts, so that it need not be in memory as a whole.
+/// A longer line is sent in parts, so that it need not fit in memory.
 const LONGEST_LINE: usize = 1 << 18;
 
 /// Sends a file line by line.
@@ -175,7 +179,7 @@ fn lines(file: &Path, to: &SyncSender<String>) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Where a long line is cut: before white space, if there is some.
+/// Returns where a long line is split: before white space, if there is any.
 fn part_of(line: &str) -> usize {
     let most = line.floor_char_boundary(LONGEST_LINE);
     line[..most].rfind(char::is_whitespace).filter(|place| *place > 0).unwrap_or(most)

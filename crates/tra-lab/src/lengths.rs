@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A length or a range of lengths, both ends included: `512` or `1..50`.
+/// A length or an inclusive range of lengths: `512` or `1..50`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The shortest.
+    /// Shortest length.
     pub from: usize,
-    /// The longest.
+    /// Longest length.
     pub to: usize,
 }
 
@@ -17,7 +17,9 @@ impl std::str::FromStr for Lengths {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| {
             part.trim().replace('_', "").parse::<usize>().map_err(|_| {
-                format!("{text:?} is no length; give a number, as 512, or a range, as 1..50")
+                format!(
+                    "{text:?} is not a length; write a number such as 512, or a range such as 1..50"
+                )
             })
         };
         let (from, to) = match text.split_once("..") {
@@ -25,7 +27,9 @@ impl std::str::FromStr for Lengths {
             None => (number(text)?, number(text)?),
         };
         if from > to {
-            return Err(format!("{text:?} is an empty range of lengths"));
+            return Err(format!(
+                "{text:?} is an empty range of lengths; write the shorter length first"
+            ));
         }
         Ok(Self { from, to })
     }

@@ -1,4 +1,4 @@
-//! The experiments of Threshold Relative Attention.
+//! Experiments with Threshold Relative Attention.
 //!
 //! Data flows one way: `Task::sample -> Batch -> Decoder -> loss -> records -> table or page`.
 //!

@@ -4,12 +4,11 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use tra_nn::fused;
 
-/// Sum of the cross-entropy of the scored tokens, each predicted from the position before it, and
-/// how many there are.
+/// Returns the summed cross-entropy of the scored tokens and their number, or `None` if no token is
+/// scored.
 ///
-/// `logits` is `[batch, length, vocab]`; `tokens` and `scored` are `batch` sequences of `length`.
-/// The first token of a sequence follows nothing and is never scored. Where no token is scored
-/// the answer is `None`.
+/// `logits` is `[batch, length, vocab]`; `tokens` and `scored` are `[batch][length]`. Each token is
+/// predicted from the position before it, so the first token of a sequence is never scored.
 pub fn cross_entropy(
     logits: Tensor<3>,
     tokens: &[Vec<u32>],

@@ -1,4 +1,4 @@
-//! Who is told how long work is going: a progress bar, a test, or another process.
+//! Progress of long work, reported to a progress bar, a test or another process.
 
 use serde::{Deserialize, Serialize};
 use tra_report::Measure;
@@ -6,70 +6,70 @@ use tra_report::Measure;
 use crate::records::{EvaluationRecord, StepRecord};
 use crate::train::Pace;
 
-/// Something that happened in a long piece of work.
+/// Something that happened during long work.
 ///
-/// Events are plain data. A worker process writes them as JSON lines, and whoever started it passes
-/// them on to an observer of its own.
+/// Events are plain data. A worker process writes them as JSON lines, and the process that started
+/// it forwards them to its own observer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// A run begins, or goes on.
+    /// A run starts or resumes.
     Run {
-        /// Name for people.
+        /// Display name.
         name: String,
-        /// Steps it will have when it is done.
+        /// Number of steps of the whole run.
         steps: u64,
-        /// By what it is judged.
+        /// The measure by which it is judged.
         measure: Measure,
     },
     /// The run took a training step.
     Step {
-        /// What is recorded of it.
+        /// The record of the step.
         record: StepRecord,
-        /// How fast the run goes.
+        /// Speed of the run.
         pace: Pace,
     },
-    /// Part of an evaluation of the run is done.
+    /// A part of an evaluation is done.
     Evaluating {
         /// The split.
         split: String,
         /// Sequences done.
         done: u64,
-        /// Sequences in all.
+        /// Sequences in total.
         of: u64,
     },
     /// An evaluation of the run is done.
     Evaluated(EvaluationRecord),
-    /// Part of something countable is done.
+    /// A part of countable work is done.
     Progress {
-        /// What is done: `tokenising wiki.train.tokens`.
+        /// The work, such as `tokenising wiki.train.tokens`.
         what: String,
-        /// How much of it.
+        /// Amount done.
         done: u64,
-        /// How much there is.
+        /// Amount in total.
         of: u64,
-        /// Whether bytes are counted.
+        /// Whether the unit is bytes.
         bytes: bool,
     },
-    /// Something began that cannot be counted; replaces the status before. Empty: it is over.
+    /// Uncountable work started. Replaces the previous status; an empty text clears it.
     Status(String),
-    /// Something worth a line.
+    /// A line of information.
     Note(String),
-    /// Something is wrong that does not stop the work.
+    /// A problem that does not stop the work.
     Warning(String),
-    /// A worker process cannot go on.
+    /// A worker process cannot continue.
     Error(String),
-    /// The run failed; others go on.
+    /// The run failed; others continue.
     Failed {
-        /// The run.
+        /// Name of the run.
         run: String,
-        /// Why, in one line.
+        /// The cause, in one line.
         reason: String,
     },
 }
 
-/// Is told of events. Any `FnMut(Event)` is one.
+/// Receives events. Any `FnMut(Event)` is an observer.
 ///
 /// ```
 /// use tra_lab::observer::{Event, Observer};
@@ -84,25 +84,25 @@ pub enum Event {
 /// assert!(losses.is_empty());
 /// ```
 pub trait Observer {
-    /// Takes note of an event.
+    /// Handles an event.
     fn event(&mut self, event: Event);
 
-    /// Takes note of an event of a worker process; workers are counted from 0.
+    /// Handles an event of a worker process. Workers are counted from 0.
     fn worker_event(&mut self, _worker: usize, event: Event) {
         self.event(event);
     }
 
-    /// Takes note of something that is wrong and does not stop the work.
+    /// Reports a problem that does not stop the work.
     fn warn(&mut self, text: String) {
         self.event(Event::Warning(text));
     }
 
-    /// Takes note of something worth a line.
+    /// Reports a line of information.
     fn note(&mut self, text: String) {
         self.event(Event::Note(text));
     }
 
-    /// Takes note of what is being done; empty when it is over.
+    /// Reports the current work. An empty text clears it.
     fn status(&mut self, text: &str) {
         self.event(Event::Status(text.into()));
     }
@@ -114,7 +114,7 @@ impl<F: FnMut(Event)> Observer for F {
     }
 }
 
-/// Takes no note of anything.
+/// An observer that ignores every event.
 pub struct Silent;
 
 impl Observer for Silent {

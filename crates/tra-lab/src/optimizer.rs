@@ -1,4 +1,4 @@
-//! AdamW and Muon, both with decoupled weight decay, and clipping by the norm of the whole gradient.
+//! AdamW and Muon, both with decoupled weight decay.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,23 +13,24 @@ use tra_nn::fused;
 
 const EPS: f64 = 1e-8;
 
-/// How parameters follow their gradients.
+/// The update rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerKind {
-    /// AdamW for all.
+    /// AdamW for all parameters.
     #[default]
     AdamW,
-    /// Muon for the matrices of the blocks' linear layers, AdamW for the rest: embeddings, output, norms, biases.
+    /// Muon for the matrices of the blocks' linear layers. AdamW for the rest: embeddings, output,
+    /// norms and biases.
     Muon,
 }
 
-/// What an optimizer does beside following the gradient.
+/// Settings of the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimizerConfig {
-    /// How parameters follow their gradients.
+    /// The update rule.
     pub kind: OptimizerKind,
-    /// How slowly AdamW's first and second moment follow the gradient.
+    /// Decay rates of AdamW's first and second moment.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
@@ -39,7 +40,7 @@ pub struct OptimizerConfig {
 pub struct FlatGradients(Vec<Tensor<1>>);
 
 impl FlatGradients {
-    /// Takes the gradients of one backward pass; a parameter that took no part has zeros.
+    /// Takes the gradients of one backward pass. A parameter that was not used has zeros.
     pub fn take(decoder: &Decoder, gradients: Gradients) -> Self {
         struct Take(Gradients, Vec<Tensor<1>>);
         impl ModuleVisitor for Take {
@@ -56,7 +57,7 @@ impl FlatGradients {
         Self(take.1)
     }
 
-    /// No gradient at all, as of a batch in which nothing is scored.
+    /// Returns gradients of zero, as for a batch without scored tokens.
     pub fn zeros(decoder: &Decoder) -> Self {
         let device = decoder.device().inner();
         Self(parameters(decoder).into_iter().map(|(n, _)| Tensor::zeros([n], &device)).collect())
@@ -67,8 +68,9 @@ impl FlatGradients {
         Self(self.0.into_iter().zip(other.0).map(|(a, b)| a + b).collect())
     }
 
-    /// The norm over all parameters. FlatGradients in f64 in a fixed order, so that it does not depend on
-    /// the number of threads.
+    /// Returns the norm over all parameters.
+    ///
+    /// It is summed in f64 in a fixed order, so that it does not depend on the number of threads.
     pub fn norm(&self) -> f64 {
         let squares = self.0.iter().map(|gradient| {
             if fused::usable(gradient) {
@@ -80,16 +82,16 @@ impl FlatGradients {
     }
 }
 
-/// What an optimizer knows of the gradients before, for one parameter, flattened.
+/// The optimizer's state of one parameter, flattened.
 #[derive(Clone, Debug)]
 enum Memory {
-    /// First and second moments.
+    /// First and second moment.
     AdamW(Box<[Tensor<1>; 2]>),
     Muon(Box<Tensor<1>>),
 }
 
 impl Memory {
-    /// In the order of their names in a checkpoint.
+    /// Returns the tensors in the order of their names in a checkpoint.
     fn tensors(&self) -> &[Tensor<1>] {
         match self {
             Self::AdamW(moments) => moments.as_slice(),
@@ -98,7 +100,7 @@ impl Memory {
     }
 }
 
-/// The optimizer, with its memory of every parameter.
+/// An optimizer and its state of every parameter.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     settings: OptimizerConfig,
@@ -106,7 +108,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Without memory, for a model.
+    /// Creates an optimizer with an empty state.
     pub fn new(decoder: &Decoder, settings: OptimizerConfig) -> Self {
         let device = decoder.device().inner();
         let zeros = |_: &str, count: usize| Ok::<_, Infallible>(Tensor::zeros([count], &device));
@@ -114,7 +116,8 @@ impl Optimizer {
         optimizer
     }
 
-    /// With the memory that `get` gives for a name and a number of elements.
+    /// Creates an optimizer whose state comes from `get`, which receives a name and a number of
+    /// elements.
     fn with<E>(
         decoder: &Decoder,
         settings: OptimizerConfig,
@@ -134,7 +137,9 @@ impl Optimizer {
         Ok(Self { settings, memory: memory.collect::<Result<_, E>>()? })
     }
 
-    /// One step, number `step` from 0. `scale` multiplies the gradient (clipping).
+    /// Updates a model with the gradients of step `step`, counted from 0.
+    ///
+    /// `scale` multiplies the gradients, for clipping.
     pub fn step(
         &mut self,
         decoder: Decoder,
@@ -157,13 +162,13 @@ impl Optimizer {
         })
     }
 
-    /// How many numbers it remembers.
+    /// Returns how many numbers its state contains.
     pub fn size(&self) -> usize {
         let tensors = self.memory.iter().flat_map(Memory::tensors);
         tensors.map(|tensor| tensor.shape().num_elements()).sum()
     }
 
-    /// Its memory under names, for a checkpoint.
+    /// Returns its state as named tensors, for a checkpoint.
     pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
         let host = |t: &Tensor<1>| {
             HostTensor::floats(t.dims(), t.to_data_as::<f32>().iter::<f32>().collect())
@@ -176,7 +181,8 @@ impl Optimizer {
         self.memory.iter().enumerate().flat_map(named).collect()
     }
 
-    /// With the memory of a checkpoint, or what is wrong with it.
+    /// Restores an optimizer from the tensors of a checkpoint, or describes what is wrong with
+    /// them.
     pub fn from_tensors(
         decoder: &Decoder,
         settings: OptimizerConfig,
@@ -187,7 +193,7 @@ impl Optimizer {
             let tensor = tensors.get(name).filter(|t| t.shape == [count]);
             let values = tensor
                 .and_then(HostTensor::as_floats)
-                .ok_or_else(|| format!("the optimizer's {name} is missing or of another size"))?;
+                .ok_or_else(|| format!("the optimizer's {name} is missing or has another size"))?;
             if values.iter().any(|value| !value.is_finite()) {
                 return Err(format!("the optimizer's {name} is not finite"));
             }
@@ -196,7 +202,7 @@ impl Optimizer {
         let optimizer = Self::with(decoder, settings, read)?;
         let expected: usize = optimizer.memory.iter().map(|memory| memory.tensors().len()).sum();
         if tensors.len() != expected {
-            return Err("the optimizer's state is of another model or optimizer".into());
+            return Err("the optimizer's state belongs to another model or optimizer".into());
         }
         Ok(optimizer)
     }
@@ -206,7 +212,7 @@ fn read_tensor(values: &[f32], device: &Device) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
-/// Of every parameter, how many numbers it has, and whether it is the matrix of a linear layer of a block.
+/// Returns the size of every parameter, and whether it is the matrix of a block's linear layer.
 fn parameters(decoder: &Decoder) -> Vec<(usize, bool)> {
     #[derive(Default)]
     struct Collect {
@@ -234,7 +240,7 @@ fn parameters(decoder: &Decoder) -> Vec<(usize, bool)> {
     collect.found
 }
 
-/// What the kernels do too: a memory that fades ends at 0, because denormal numbers are slow.
+/// Replaces denormal numbers by 0, because they are slow. The kernels do the same.
 fn without_denormals(x: Tensor<1>) -> Tensor<1> {
     let tiny = x.clone().abs().lower_elem(f32::MIN_POSITIVE);
     x.mask_fill(tiny, 0.0)
@@ -254,7 +260,7 @@ struct Update<'a> {
 impl ModuleMapper for Update<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (Some(memory), Some(gradient)) = (self.memory.next(), self.gradients.next()) else {
-            unreachable!("one gradient and one memory for every parameter");
+            unreachable!("every parameter has a gradient and a state");
         };
         param.map(|value| {
             let device = value.device();
@@ -300,7 +306,7 @@ impl Update<'_> {
         fused::MuonStep { scale, decay, lr }
     }
 
-    /// The same as the kernel, in tensor operations.
+    /// Updates with AdamW in tensor operations; equals the kernel.
     fn adamw<const D: usize>(
         &self,
         value: Tensor<D>,
@@ -319,7 +325,7 @@ impl Update<'_> {
         value * self.decay - step.reshape(shape)
     }
 
-    /// The same as the kernel, in tensor operations.
+    /// Updates with Muon in tensor operations; equals the kernel.
     fn muon(&self, value: Tensor<2>, momentum: &mut Tensor<1>, gradient: Tensor<1>) -> Tensor<2> {
         let follow = f64::from(muon::MOMENTUM);
         let gradient = gradient * (self.scale * (1.0 - follow));
@@ -328,7 +334,7 @@ impl Update<'_> {
         let [rows, columns] = value.dims();
         let x = (m * follow + gradient).reshape([rows, columns]);
         let mut x = if rows > columns { x.transpose() } else { x };
-        // Scaled first, so that no square leaves the range of the numbers. No gradient is no step.
+        // Scaled first, so that no square overflows or underflows. A zero gradient makes no step.
         let highest = x.clone().abs().max();
         let zero = highest.clone().equal_elem(0.0);
         x = x / highest.mask_fill(zero.clone(), 1.0).unsqueeze();
@@ -354,7 +360,7 @@ mod tests {
     const SETTINGS: OptimizerConfig =
         OptimizerConfig { kind: OptimizerKind::AdamW, betas: [0.9, 0.999], weight_decay: 0.1 };
 
-    /// Against AdamW in plain f64 for one parameter over three steps.
+    /// Compares with AdamW in plain f64 for one parameter over three steps.
     #[test]
     fn follows_the_formula() {
         let device = Device::flex().autodiff();
@@ -419,7 +425,7 @@ mod tests {
         decoder.forward(tokens, Pass::eval()).powf_scalar(2.0).sum().backward()
     }
 
-    /// The matrices of the blocks and nothing else, by kernel and by tensor operations alike.
+    /// Muon updates exactly the matrices of the blocks, by kernel and by tensor operations.
     #[test]
     fn muon_turns_the_matrices_of_blocks_and_leaves_the_rest_to_adamw() {
         let device = Device::flex().autodiff();
@@ -433,14 +439,14 @@ mod tests {
             (decoder.parameters(), optimizer.size())
         };
         let (fused, size) = run(&before);
-        // Without kernels in f64.
+        // In f64, where no kernel is used.
         let (plain, _) = run(&before.clone().map(&mut InF64));
         for (name, ours) in &fused {
             let far = ours.as_floats().unwrap().iter().zip(plain[name].as_floats().unwrap());
             let far = far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(far < 1e-4, "{name}: {far}");
         }
-        // After one step, before the rest has changed their gradients.
+        // After one step only: later gradients also depend on the other parameters.
         let after_one = |settings| {
             let mut optimizer = Optimizer::new(&before, settings);
             let summed = FlatGradients::take(&before, gradients_of(&before));
@@ -457,7 +463,11 @@ mod tests {
             let count: usize = tensor.shape.iter().product();
             (all + count, once + if matrices.contains(&name) { count } else { 0 })
         });
-        assert_eq!(size, 2 * all - once, "one momentum for a matrix, two moments for the rest");
+        assert_eq!(
+            size,
+            2 * all - once,
+            "one momentum per matrix, two moments per other parameter"
+        );
     }
 
     #[test]

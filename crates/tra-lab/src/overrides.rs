@@ -1,4 +1,4 @@
-//! Settings given beside a file, by flags and as `--set path=value`, and which of them is to blame.
+//! Settings given by flags and as `--set path=value`, and which of them caused an error.
 
 use std::fmt;
 use std::path::Path;
@@ -7,17 +7,17 @@ use toml::{Table, Value};
 
 use crate::error::LabError;
 
-/// A setting given by a flag: where it stands in the file, and its value.
+/// A setting given by a flag: its path in the file and its value.
 pub type Override = (&'static str, Value);
 
-/// A setting as it was given.
+/// A setting as the user gave it.
 pub(crate) enum Given<'a> {
     Flag(Override),
     Set(&'a str),
 }
 
 impl Given<'_> {
-    /// Where it stands in a file.
+    /// Returns its path in the file.
     fn path(&self) -> &str {
         match self {
             Self::Flag((path, _)) => path,
@@ -25,13 +25,13 @@ impl Given<'_> {
         }
     }
 
-    /// Puts it into the settings so far.
+    /// Writes it into the settings.
     pub(crate) fn apply(&self, table: &mut Table) -> Result<(), LabError> {
         match self {
             Self::Flag((path, value)) => insert(table, &today(path), value.clone()),
             Self::Set(setting) => {
                 let (path, text) = setting.split_once('=').ok_or_else(|| {
-                    LabError::Setting("give it as path=value, as task.alphabet=26".into())
+                    LabError::Setting("write it as path=value, such as task.alphabet=26".into())
                 })?;
                 // A bare word is a string: --set model.attention.name=rope.
                 let line = format!("value = {}", text.trim());
@@ -46,7 +46,7 @@ impl Given<'_> {
     }
 }
 
-/// As it is typed: `--eval-every 3`, `--set steps=many`.
+/// Formats the setting as it is typed: `--eval-every 3`, `--set steps=many`.
 impl fmt::Display for Given<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
@@ -64,7 +64,8 @@ impl fmt::Display for Given<'_> {
     }
 }
 
-/// The flag of a setting: its last word, but what has a name is called by it.
+/// Returns the flag of a setting: usually the last part of its path. A path that ends in `.name`
+/// uses the part before it.
 fn flag(path: &str) -> String {
     let short = path.trim_end_matches(".name");
     let short = match short.strip_prefix("eval.") {
@@ -74,11 +75,12 @@ fn flag(path: &str) -> String {
     short.replace('_', "-")
 }
 
-/// What is wrong with settings, laid at the door of the one that made it wrong. `made` says what comes of the file and
-/// the first so many of what was `given`.
+/// Attributes an error to the setting that caused it. `made` builds the settings from the file and
+/// the first `count` items of `given`.
 ///
-/// One that the error names is to blame, or else the first to bring this very error about, or the file if it was wrong
-/// alone. Another error in between is none of ours: what comes later may mend it.
+/// An item that the error names is the cause. Otherwise it is the first item that produces this
+/// very error, or the file if the file alone produces it. Other errors on the way do not count,
+/// because a later item may correct them.
 pub(crate) fn blame<T>(
     error: LabError,
     file: Option<&Path>,
@@ -88,27 +90,28 @@ pub(crate) fn blame<T>(
     let reason = error.to_string();
     let same = |count: &usize| made(*count).is_err_and(|e| e.to_string() == reason);
     let first = (0..=given.len()).find(same);
-    // Only what has a dot: the word length is in many an error.
+    // Only paths with a dot: a single word such as `length` occurs in many errors.
     let named = |given: &&Given<'_>| given.path().contains('.') && reason.contains(given.path());
     let named = given.iter().rposition(|given| named(&given)).map(|at| at + 1);
     match (first.map(|first| if first > 0 { named.unwrap_or(first) } else { 0 }), file) {
         (None | Some(0), Some(path)) => LabError::Config { path: path.into(), reason },
         (None | Some(0), None) => error,
         (Some(count), _) => match (&given[count - 1], file) {
-            // The error names the setting, and there is no file to be taken for the culprit.
+            // The error already names the setting, and without a file there is no doubt about its
+            // source.
             (Given::Flag(_), None) => error,
             (given, _) => LabError::Given { setting: given.to_string(), cause: Box::new(error) },
         },
     }
 }
 
-/// Tables with a table `research` in them, and the settings in it that older files have beside it.
+/// Tables that contain a `research` table, and the settings that older files have outside it.
 const RESEARCH: [(&str, &[&str]); 2] = [
     ("model", &["sharpness", "embedding_dropout", "embedding_bound"]),
     ("model.attention", &["leak"]),
 ];
 
-/// Returns where the setting of a path stands today.
+/// Returns the current path of a setting, which may have moved into `research`.
 fn today(path: &str) -> String {
     let (parent, key) = path.rsplit_once('.').unwrap_or_default();
     match RESEARCH.iter().any(|(table, moved)| *table == parent && moved.contains(&key)) {
@@ -117,8 +120,10 @@ fn today(path: &str) -> String {
     }
 }
 
-/// Moves the settings of an older file to where they stand today. A setting that is there too stays,
-/// and is then an unknown field. Only TRA has a leak.
+/// Moves the settings of an older file to their current place.
+///
+/// A setting that is in both places stays and becomes an unknown field. Only TRA has a leak, so
+/// other mechanisms are skipped.
 pub(crate) fn regroup(table: &mut Table) {
     for (path, moved) in RESEARCH {
         let part = path.split('.').try_fold(&mut *table, |t, key| t.get_mut(key)?.as_table_mut());
@@ -139,17 +144,19 @@ pub(crate) fn regroup(table: &mut Table) {
     }
 }
 
-/// Puts a value at a dotted path, making the tables on the way.
+/// Writes a value at a dotted path and creates the tables on the way.
 fn insert(table: &mut Table, path: &str, value: Value) -> Result<(), LabError> {
     let (mut table, mut rest) = (table, path);
     while let Some((head, tail)) = rest.split_once('.') {
         let next = table.entry(head).or_insert_with(|| Value::Table(Table::new()));
         let Value::Table(next) = next else {
-            return Err(LabError::Setting(format!("{path}: {head} is a value, not a table")));
+            return Err(LabError::Setting(format!(
+                "{path}: {head} is a single value and has no settings of its own"
+            )));
         };
         (table, rest) = (next, tail);
     }
-    // Another mechanism or task: the settings of the one before do not carry over.
+    // Settings of the previous mechanism or task do not apply to the new one.
     if rest == "name" && table.get("name") != Some(&value) {
         table.clear();
     }

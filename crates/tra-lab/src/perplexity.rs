@@ -1,8 +1,8 @@
 //! Perplexity of a text, read in windows of any length.
 //!
-//! A window of length W reads W tokens and predicts, after each of them, the next one: so every token
-//! of the text but the first is scored exactly once, in every protocol and at every window, and
-//! figures at different windows are about the same tokens.
+//! A window of W tokens reads W tokens and predicts the next token after each of them. So every
+//! token except the first is scored exactly once, whatever the protocol and window. Results at
+//! different windows are about the same tokens.
 
 use std::f64::consts::LN_2;
 use std::ops::Range;
@@ -25,25 +25,26 @@ use crate::records::{Change, Perplexity, PerplexityResult, PositionLoss, Protoco
 use crate::session::tokenising;
 use crate::stats::reach_of_mean;
 
-/// Tokens in one forward pass, over all its windows.
+/// Tokens per forward pass, over all its windows.
 const TOKENS: usize = 4096;
 
-/// Blocks of so many consecutive tokens, or a 32nd of the text if that is less, are taken as
-/// independent for the interval.
+/// Tokens per block. Blocks are treated as independent for the confidence interval. A block is at
+/// most 1/32 of the text.
 const BLOCK: usize = 1024;
 
-/// How a text is read.
+/// How a text is split into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// How it is cut.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Tokens read at once.
+    /// Tokens per window.
     pub window: usize,
-    /// By how many the window moves on; the window itself where windows do not overlap.
+    /// Tokens by which the window moves. It equals the window where windows do not overlap.
     pub stride: usize,
 }
 
-/// One window: the tokens it reads, and after how many of them scoring begins.
+/// One window: the range of tokens it reads, and the number of positions at its start that are not
+/// scored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Window {
     reads: Range<usize>,
@@ -51,24 +52,27 @@ struct Window {
 }
 
 impl Windows {
-    /// A window that moves on by `stride`, half of it if none is given. It is the whole window where
-    /// windows do not overlap.
+    /// Creates windows of `window` tokens that move by `stride`, by default half the window.
+    ///
+    /// Windows that do not overlap always move by the whole window.
     pub fn new(protocol: Protocol, window: usize, stride: Option<usize>) -> Result<Self, LabError> {
         let wrong = |text: String| Err(LabError::Setting(text));
         if window == 0 {
-            return wrong("a window must have at least 1 token".into());
+            return wrong("a window must have at least 1 token; choose a larger one".into());
         }
         let stride = match protocol {
             Protocol::Chunk => window,
             Protocol::Sliding => stride.unwrap_or(window.div_ceil(2)),
         };
         if stride == 0 || stride > window {
-            return wrong(format!("a stride of {stride} does not fit windows of {window} tokens"));
+            return wrong(format!(
+                "a stride of {stride} does not fit windows of {window} tokens; use 1 to {window}"
+            ));
         }
         Ok(Self { protocol, window, stride })
     }
 
-    /// The windows over a text of `tokens` tokens: the last token is only predicted.
+    /// Returns the windows over a text of `tokens` tokens. The last token is only predicted.
     fn over(&self, tokens: usize) -> Vec<Window> {
         let all = tokens.saturating_sub(1);
         let (mut windows, mut start, mut scored) = (Vec::new(), 0, 0);
@@ -82,9 +86,9 @@ impl Windows {
     }
 }
 
-/// Measures the perplexity of a text, or of its first `limit` tokens, at every one of `all` windows.
+/// Measures the perplexity of a text, or of its first `limit` tokens, at each of the windows `all`.
 ///
-/// `text` is a file or a folder. It is tokenised with the model's tokenizer, once.
+/// `text` is a file or a folder. It is tokenised once, with the model's tokenizer.
 ///
 /// ```no_run
 /// use tra_lab::language::{CheckpointSelector, LanguageModel};
@@ -114,7 +118,7 @@ pub fn measure(
     let name = text.display();
     if count < 2 {
         return Err(LabError::Setting(format!(
-            "{name}: too short; at least 2 tokens are needed, one to read and one to predict"
+            "{name}: too few tokens: at least 2 are needed; use a longer text or a larger --limit"
         )));
     }
     let scored = count as u64 - 1;
@@ -122,10 +126,11 @@ pub fn measure(
     if longest as u64 > scored {
         let scored = whole(scored);
         observer.warn(format!(
-            "{name} has only {scored} tokens to score; longer windows contain the whole text"
+            "{name} has only {scored} tokens to score; longer windows read the whole text"
         ));
     }
-    // Where decoding loses text (`[UNK]`, lower case), the share of the text's own bytes.
+    // Decoding is lossy for some tokenizers (`[UNK]`, lower case). Their byte count is estimated
+    // from the size of the text.
     let share = tokens.text_bytes() as f64 * scored as f64 / tokens.len() as f64;
     let content = tokens.key().to_string();
     let tokens = tokens.range(0..count);
@@ -134,7 +139,7 @@ pub fn measure(
         false => share.round() as u64,
     };
     let mut results = Vec::new();
-    // The losses at the first window of the protocol at hand.
+    // Losses at the first window of the current protocol.
     let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
     for &windows in all {
         let what = format!("{} at {}", windows.protocol.name(), windows.window);
@@ -155,8 +160,9 @@ pub fn measure(
     Ok(Perplexity { step: model.step, text, content, tokens: scored, bytes, results })
 }
 
-/// The loss of every token of `tokens` but the first, in order, and how many tokens of its window
-/// stood before it. `progress` hears how many are done.
+/// Returns the loss of every token except the first, and how many tokens of its window precede it.
+///
+/// `progress` receives the number of tokens done.
 pub fn losses(
     decoder: &Decoder,
     tokens: &[u32],
@@ -170,7 +176,7 @@ pub fn losses(
     let decoder = decoder.valid();
     let all = windows.over(tokens.len());
     let mut found = Vec::with_capacity(tokens.len());
-    // Windows of one length go together; only the last is shorter.
+    // Windows of equal length share a batch. Only the last window is shorter.
     let together = (TOKENS / windows.window).max(1);
     let mut batches: Vec<&[Window]> = Vec::new();
     for part in all.chunk_by(|a, b| a.reads.len() == b.reads.len()) {
@@ -210,7 +216,7 @@ fn of_batch(decoder: &Decoder, tokens: &[u32], windows: &[Window]) -> Vec<(f64, 
     found.into_iter().flatten().collect()
 }
 
-/// Puts losses together; `bytes` is the length of the text of the scored tokens.
+/// Summarises losses. `bytes` is the size of the text of the scored tokens.
 pub fn summarise(losses: &[(f64, usize)], windows: Windows, bytes: u64) -> PerplexityResult {
     let Windows { protocol, window, stride } = windows;
     let sum: f64 = losses.iter().map(|(loss, _)| loss).sum();
@@ -229,15 +235,16 @@ pub fn summarise(losses: &[(f64, usize)], windows: Windows, bytes: u64) -> Perpl
     }
 }
 
-/// How losses differ from those of the same tokens at window `against`.
+/// Returns the mean difference between losses and those of the same tokens at window `against`.
 pub fn change(losses: &[(f64, usize)], before: &[(f64, usize)], against: usize) -> Change {
     let differences = losses.iter().zip(before).map(|((new, _), (old, _))| new - old);
     let (loss, loss_interval) = mean(&differences.collect::<Vec<_>>());
     Change { against, loss, loss_interval }
 }
 
-/// The mean and its 95% interval: tokens near each other are alike, so blocks of them are compared
-/// and not single ones.
+/// Returns the mean and its 95% interval.
+///
+/// Nearby tokens have similar losses, so the interval is computed from the means of blocks.
 fn mean(values: &[f64]) -> (f64, [f64; 2]) {
     let all = values.iter().sum::<f64>() / values.len().max(1) as f64;
     let block = BLOCK.min(values.len() / 32).max(1);
@@ -250,8 +257,8 @@ fn mean(values: &[f64]) -> (f64, [f64; 2]) {
     (all, [all - reach, all + reach])
 }
 
-/// Mean losses by how many tokens stood before, in steps that double: 1, 2, 3-4, 5-8, …, so that a
-/// window of a power of two ends with a full step.
+/// Returns the mean loss by number of preceding tokens, in ranges that double: 1, 2, 3-4, 5-8, and
+/// so on. So a window whose length is a power of two ends with a full range.
 fn by_position(losses: &[(f64, usize)]) -> Vec<PositionLoss> {
     let mut sums: Vec<(u64, f64)> = Vec::new();
     for (loss, before) in losses {
@@ -301,7 +308,7 @@ mod tests {
         ]
     }
 
-    /// Every window alone, every token alone, through the cache.
+    /// Computes the losses of each window separately, token by token through the cache.
     fn token_by_token(decoder: &Decoder, tokens: &[u32], windows: Windows) -> Vec<(f64, usize)> {
         let mut found = Vec::new();
         for Window { reads, skip } in windows.over(tokens.len()) {
@@ -361,7 +368,7 @@ mod tests {
         assert!(all()[0].over(1).is_empty() && all()[0].over(0).is_empty());
     }
 
-    /// Windows past the size of a pass go through the cache in pieces.
+    /// Windows longer than one pass go through the cache in pieces.
     #[test]
     fn a_window_longer_than_a_pass_is_read_in_pieces() {
         let device = Device::flex();
@@ -390,12 +397,12 @@ mod tests {
         let found: Vec<_> = result.by_position.iter().map(|p| (p.from, p.to, p.tokens)).collect();
         assert_eq!(found, [(1, 1, 8), (2, 2, 8), (3, 4, 16), (5, 8, 32)]);
         assert_eq!(result.by_position[0].loss, 1.0);
-        // 32 blocks of two alike: no spread. Blocks of one: all there is.
+        // 32 equal blocks of two tokens have no spread. Blocks of one token do.
         assert_eq!(result.loss_interval, [2.0, 2.0]);
         let shifted: Vec<(f64, usize)> = losses.iter().map(|(l, b)| (l - 0.25, *b)).collect();
         let change = change(&shifted, &losses, 4);
         assert_eq!((change.against, change.loss), (4, -0.25));
-        assert_eq!(change.loss_interval, [-0.25, -0.25], "the same change everywhere is sure");
+        assert_eq!(change.loss_interval, [-0.25, -0.25], "a constant change has no spread");
         let spread = summarise(&losses[..31], windows(Protocol::Chunk, 8, 8), 1);
         assert!(spread.loss_interval[1] - spread.loss > 0.3);
     }

@@ -1,4 +1,4 @@
-//! From run directories to the data of a report.
+//! Loads run directories for a report.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::error::LabError;
 use crate::records::Metric;
 use crate::run_dir::RunDir;
 
-/// Which sequence the attention pictures show.
+/// The sequence that the attention pictures show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// The split it is drawn from.
     pub split: String,
-    /// Its number in the split.
+    /// Its index in the split.
     pub index: u64,
-    /// Its length, or the nearest the task has below it.
+    /// Its length, or the nearest shorter length of the task.
     pub length: usize,
 }
 
@@ -30,8 +30,10 @@ impl Default for Shown {
     }
 }
 
-/// Reads runs. One that cannot be read, and a picture that cannot be drawn, is left out with a line on the
-/// page and a word to `warn`; it is an error only if no run can be read.
+/// Loads runs for a report.
+///
+/// A run that cannot be read and a picture that cannot be drawn are left out, with a line on the
+/// page and a call of `warn`. Returns an error only if no run can be read.
 pub fn load(
     title: &str,
     paths: &[impl AsRef<Path>],
@@ -63,7 +65,7 @@ pub fn load(
     Ok(Report { title: title.into(), version, commands, runs, left_out })
 }
 
-/// Reads runs and writes their page to `out`, with the commands that repeat it.
+/// Loads runs and writes their page to `out`, with the commands that repeat them.
 pub fn write(
     title: &str,
     runs: &[impl AsRef<Path>],
@@ -80,7 +82,8 @@ pub fn write(
     save(out, &html(&report))
 }
 
-/// Draws the page of a run into its folder. That it cannot be drawn is no reason to fail: the run is whole.
+/// Writes the page of a run into its folder. A failure is only a warning, because the run itself is
+/// complete.
 pub fn write_for(run: &RunDir, mut warn: impl FnMut(String)) {
     let title = |config: RunConfig| {
         format!("{} with {}", run.name(), config.model.decoder.attention.name())
@@ -90,11 +93,11 @@ pub fn write_for(run: &RunDir, mut warn: impl FnMut(String)) {
         write(&title(config), &[run.path()], Some(&shown), &run.report_path(), &mut warn)
     });
     if let Err(error) = written {
-        warn(format!("no page for {}: {error}", run.name()));
+        warn(format!("cannot write the page of {}: {error}", run.name()));
     }
 }
 
-/// Writes a file for people to read, whole or not at all; its folder is made.
+/// Writes a text file atomically, and creates its folder.
 pub fn save(path: &Path, text: &str) -> Result<(), LabError> {
     let write = || {
         path.parent().map_or(Ok(()), tra_disk::create_dir_all)?;
@@ -103,7 +106,7 @@ pub fn save(path: &Path, text: &str) -> Result<(), LabError> {
     write().map_err(|error| LabError::io("cannot write", path, error))
 }
 
-/// A run, and why there is no picture of it if that is a fault.
+/// Loads a run. Also returns the error if its picture cannot be drawn.
 fn run(
     path: &Path,
     shown: Option<&Shown>,
@@ -122,7 +125,7 @@ fn run(
     };
     let (picture, no_picture) = match picture {
         Ok(picture) => (picture, None),
-        // Such as a text that is not here any more.
+        // For example, a text that no longer exists.
         Err(error) => (None, Some(error)),
     };
     let (mut steps, mut evaluations) = (Vec::new(), Vec::new());
@@ -155,7 +158,7 @@ fn run(
     Ok((run, no_picture))
 }
 
-/// The picture, unless it would take tokenising a text first.
+/// Returns the picture of a run, unless that would tokenise a text first.
 fn picture_of(
     dir: &RunDir,
     config: &RunConfig,
@@ -168,7 +171,7 @@ fn picture_of(
     picture(decoder, &task, config.seed, shown).map(Some)
 }
 
-/// What every head of a model attends to in one sequence.
+/// Returns what every head of a model attends to in one sequence.
 fn picture(
     decoder: &Decoder,
     task: &OpenTask,

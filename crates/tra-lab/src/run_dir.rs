@@ -1,22 +1,22 @@
-//! What a run leaves on disk: the only place that knows file names.
+//! Files of a run. This is the only module that knows their names.
 //!
 //! ```text
 //! runs/ff/
 //!   config.toml                     every setting, written once
-//!   metrics.jsonl                   one line a step, and one an evaluation; nothing of the clock
-//!   timing.jsonl                    seconds and tokens per second, one line a report
-//!   eval.json                       results of every step that was tested, by split and length
-//!   perplexity.json                 what `tra perplexity` found, by step, protocol and window
-//!   report.html                     the page `tra report` makes
-//!   failure.txt                     why training ended, if it diverged
+//!   metrics.jsonl                   one line per step and per evaluation; no times
+//!   timing.jsonl                    seconds and tokens per second, one line per report
+//!   eval.json                       results of every evaluated step, by split and length
+//!   perplexity.json                 results of `tra perplexity`, by step, protocol and window
+//!   report.html                     the page of `tra report`
+//!   failure.txt                     why training diverged, if it did
 //!   checkpoints/step-00000100/      see `checkpoints.rs`
 //!   run.lock                        held by the process that trains
 //!   results.lock                    held while eval.json or perplexity.json is changed
 //! ```
 //!
-//! Only the process that holds `run.lock` writes `config.toml`, `metrics.jsonl` and checkpoints. Any
-//! process may add results. Everything is written through `tra-disk`, so that a crash at any moment
-//! leaves the old file or the new one.
+//! Only the process that holds `run.lock` writes `config.toml`, `metrics.jsonl` and checkpoints.
+//! Any process may add results. Everything is written through `tra-disk`, so that a crash leaves
+//! either the old file or the new one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -41,7 +41,7 @@ const PERPLEXITY: &str = "perplexity.json";
 const CHECKPOINTS: &str = "checkpoints";
 const FAILURE: &str = "failure.txt";
 
-/// The key of a model file's metadata under which its tokenizer stands.
+/// Metadata key of a model file that holds its tokenizer.
 pub const TOKENIZER: &str = "tokenizer";
 
 /// A run directory.
@@ -51,19 +51,19 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes a new run directory. The caller holds its lock.
+    /// Creates a run directory. The caller holds its lock.
     pub fn create(path: &Path, config: &RunConfig) -> Result<Self, LabError> {
         Self::check_unused(path)?;
         let run = Self { path: path.into() };
         let checkpoints = run.checkpoints();
         tra_disk::create_dir_all(&checkpoints)
-            .map_err(|e| LabError::io("cannot make", &checkpoints, e))?;
-        // Last: a folder with this file is a run.
+            .map_err(|e| LabError::io("cannot create", &checkpoints, e))?;
+        // Written last: a folder with this file is a run.
         run.write_config(config)?;
         Ok(run)
     }
 
-    /// Says so if a folder contains a run, or parts of one.
+    /// Checks that a folder contains no run and no parts of one.
     pub fn check_unused(path: &Path) -> Result<(), LabError> {
         let there = |name: &str| {
             let path = path.join(name);
@@ -89,7 +89,7 @@ impl RunDir {
             true => Ok(()),
             false => {
                 let reason = format!(
-                    "contains {} of another run; choose another --out, or remove them",
+                    "contains {} of another run; choose another --out, or remove these files",
                     leftovers.join(", ")
                 );
                 Err(LabError::run_dir(path, reason))
@@ -97,7 +97,7 @@ impl RunDir {
         }
     }
 
-    /// Whether a folder contains a run.
+    /// Returns whether a folder contains a run.
     pub fn exists(path: &Path) -> Result<bool, LabError> {
         let path = path.join(CONFIG);
         path.try_exists().map_err(|e| LabError::io("cannot read", &path, e))
@@ -114,18 +114,18 @@ impl RunDir {
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its last name.
+    /// Returns the last part of its path.
     pub fn name(&self) -> String {
         let full = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         full.file_name().map_or_else(|| full.display().to_string(), |n| n.to_string_lossy().into())
     }
 
-    /// Where its report belongs.
+    /// Returns the path of its report.
     pub fn report_path(&self) -> PathBuf {
         self.path.join(REPORT)
     }
@@ -134,20 +134,25 @@ impl RunDir {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Takes the lock of a run that may not be made yet, or says that another process holds it.
+    /// Locks a run, which may not exist yet. Returns an error if another process holds the lock.
     pub fn lock(path: &Path) -> Result<Lock, LabError> {
         let lock = Self::claim(path)?;
-        lock.ok_or_else(|| LabError::run_dir(path, "another process is training here"))
+        lock.ok_or_else(|| {
+            LabError::run_dir(
+                path,
+                "another process is training this run; wait for it, or choose another folder",
+            )
+        })
     }
 
-    /// Takes the lock of a run that may not be made yet, or returns `None` if another process holds it.
+    /// Locks a run, which may not exist yet. Returns `None` if another process holds the lock.
     pub fn claim(path: &Path) -> Result<Option<Lock>, LabError> {
-        tra_disk::create_dir_all(path).map_err(|e| LabError::io("cannot make", path, e))?;
+        tra_disk::create_dir_all(path).map_err(|e| LabError::io("cannot create", path, e))?;
         let path = path.join(LOCK);
         Lock::try_acquire(&path).map_err(|e| LabError::io("cannot lock", &path, e))
     }
 
-    /// Its settings, as a table that flags may still change.
+    /// Returns its settings as a table that flags can override.
     pub fn config_table(&self) -> Result<toml::Table, LabError> {
         let path = self.path.join(CONFIG);
         let text = fs::read_to_string(&path).map_err(|e| LabError::io("cannot read", &path, e))?;
@@ -156,19 +161,22 @@ impl RunDir {
         if version != Some(crate::config::VERSION.into()) {
             let found = version.map_or("no version".into(), |v| format!("version {v}"));
             let ours = crate::config::VERSION;
-            let reason = format!("is a run of {found}, and this program reads version {ours}");
+            let reason = format!(
+                "is a run with {found}, but this program reads version {ours}; use the version of \
+                 tra that wrote it"
+            );
             return Err(LabError::run_dir(&self.path, reason));
         }
         Ok(table)
     }
 
-    /// Its settings.
+    /// Returns its settings.
     pub fn config(&self) -> Result<RunConfig, LabError> {
         let path = self.path.join(CONFIG);
         RunConfig::recorded(self.config_table()?, &path)
     }
 
-    /// Its settings with some of them changed.
+    /// Returns its settings with some of them overridden.
     pub fn changed_config(
         &self,
         flags: Vec<Override>,
@@ -185,12 +193,13 @@ impl RunDir {
         replace(&path, text.as_bytes())
     }
 
-    /// Appends lines of metrics. They are on the disk for certain after [`sync_metrics`](Self::sync_metrics).
+    /// Appends lines of metrics. They are durable after [`sync_metrics`](Self::sync_metrics).
     pub(crate) fn append_metrics(&self, metrics: &[Metric]) -> Result<(), LabError> {
         append(&self.path.join(METRICS), metrics)
     }
 
-    /// Hands the metrics to the disk: before a checkpoint, which must never be ahead of them.
+    /// Syncs the metrics to disk. Called before a checkpoint is written, which must never be ahead
+    /// of them.
     pub(crate) fn sync_metrics(&self) -> Result<(), LabError> {
         let path = self.path.join(METRICS);
         tra_disk::sync_file(&path).map_err(|e| LabError::io("cannot sync", &path, e))
@@ -201,13 +210,13 @@ impl RunDir {
         append(&self.path.join(TIMING), std::slice::from_ref(timing))
     }
 
-    /// Returns all metrics. A last line that a crash cut short is left out; any other line that cannot
-    /// be understood is an error.
+    /// Returns all metrics. A last line that a crash cut short is skipped; any other damaged line
+    /// is an error.
     pub fn metrics(&self) -> Result<Vec<Metric>, LabError> {
         Ok(self.metric_lines()?.into_iter().map(|(_, metric)| metric).collect())
     }
 
-    /// The metrics, each with its line as it stands in the file.
+    /// Returns the metrics, each with its line in the file.
     fn metric_lines(&self) -> Result<Vec<(String, Metric)>, LabError> {
         let path = self.path.join(METRICS);
         let Some(text) = read(&path)? else { return Ok(Vec::new()) };
@@ -215,7 +224,7 @@ impl RunDir {
         for (index, line) in text.split_inclusive('\n').enumerate() {
             match serde_json::from_str(line) {
                 Ok(metric) => all.push((line.trim_end().to_string(), metric)),
-                // The only one that can be without its end is the last.
+                // Only the last line can lack its newline.
                 Err(_) if !line.ends_with('\n') => break,
                 Err(error) => {
                     let reason = format!(
@@ -229,7 +238,7 @@ impl RunDir {
         Ok(all)
     }
 
-    /// Forgets the metrics and results after `step`, which a resumed run is about to write again.
+    /// Removes metrics and results after `step`, because a resumed run writes them again.
     pub(crate) fn forget_after(&self, step: u64) -> Result<(), LabError> {
         let path = self.path.join(METRICS);
         tra_disk::remove_partial(&path);
@@ -244,12 +253,12 @@ impl RunDir {
         self.change(PERPLEXITY, |all: &mut Perplexities| all.forget_after(step))
     }
 
-    /// Returns the results of every step that was tested.
+    /// Returns the results of every evaluated step.
     pub fn evaluations(&self) -> Result<Evaluations, LabError> {
         read_json(&self.path.join(EVAL))
     }
 
-    /// Adds results of a step to those that are there.
+    /// Adds results of a step.
     pub fn add_evaluation(&self, new: &Evaluation) -> Result<(), LabError> {
         self.change(EVAL, |all: &mut Evaluations| {
             all.add(new);
@@ -257,12 +266,12 @@ impl RunDir {
         })
     }
 
-    /// Returns what `tra perplexity` found.
+    /// Returns the results of `tra perplexity`.
     pub fn perplexities(&self) -> Result<Perplexities, LabError> {
         read_json(&self.path.join(PERPLEXITY))
     }
 
-    /// Adds results of a step to those that are there.
+    /// Adds perplexities of a step.
     pub fn add_perplexity(&self, new: &Perplexity) -> Result<(), LabError> {
         self.change(PERPLEXITY, |all: &mut Perplexities| {
             all.add(new);
@@ -270,17 +279,17 @@ impl RunDir {
         })
     }
 
-    /// Returns why training diverged, if it did: the same steps would come to the same end.
+    /// Returns why training diverged, if it did. The same settings would diverge again.
     pub fn failure(&self) -> Result<Option<String>, LabError> {
         Ok(read(&self.path.join(FAILURE))?.map(|text| text.trim_end().to_string()))
     }
 
-    /// Notes that training diverged.
+    /// Records that training diverged.
     pub(crate) fn note_failure(&self, why: &str) -> Result<(), LabError> {
         replace(&self.path.join(FAILURE), format!("{why}\n").as_bytes())
     }
 
-    /// Forgets that training diverged, as it is tried again.
+    /// Removes the record of a failure, because the run is tried again.
     pub(crate) fn forget_failure(&self) -> Result<(), LabError> {
         let path = self.path.join(FAILURE);
         match tra_disk::remove_file(&path) {
@@ -291,8 +300,9 @@ impl RunDir {
         }
     }
 
-    /// Reads a file of results, changes it and writes it back if `change` says so. Other processes wait
-    /// meanwhile, so that no result is lost.
+    /// Reads a file of results, lets `change` modify it, and writes it if `change` returns `true`.
+    ///
+    /// Other processes wait for the lock meanwhile, so that no result is lost.
     fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -312,8 +322,8 @@ impl RunDir {
     }
 }
 
-/// The text of a file, or `None` if it is not there. Bytes that are no text are replaced: whoever
-/// understands the text will say what is wrong.
+/// Reads a file, or returns `None` if it is missing. Bytes that are not UTF-8 are replaced; the
+/// parser then reports what is wrong.
 fn read(path: &Path) -> Result<Option<String>, LabError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -325,7 +335,7 @@ fn read(path: &Path) -> Result<Option<String>, LabError> {
 fn read_json<T: Default + DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     let Some(text) = read(path)? else { return Ok(T::default()) };
     serde_json::from_str(&text).map_err(|error| {
-        let reason = format!("cannot be understood ({error}); restore the file, or move it away");
+        let reason = format!("cannot be parsed ({error}); restore the file, or move it away");
         LabError::run_dir(path, reason)
     })
 }

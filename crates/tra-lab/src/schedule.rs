@@ -1,9 +1,9 @@
-//! The learning rate: a linear rise, then a cosine down to 0.
+//! The learning rate: a linear warm-up, then a cosine down to 0.
 
-/// Learning rate of step `step` (from 0) of `steps`.
+/// Returns the learning rate of step `step` of `steps`, counted from 0.
 ///
-/// It rises over the first `warmup` share of the steps, reaching `highest` at their end, and falls
-/// as half a cosine that would be 0 one step after the last.
+/// It rises linearly to `highest` over the first `warmup` fraction of the steps. Then it follows
+/// half a cosine that reaches 0 one step after the last.
 pub fn learning_rate(step: u64, steps: u64, highest: f64, warmup: f64) -> f64 {
     let rising = (warmup * steps as f64).round() as u64;
     if step < rising {

@@ -1,12 +1,13 @@
-//! The life of a run: created or resumed under its lock, trained, evaluated, and left resumable.
+//! The life cycle of a run: created or resumed under its lock, trained, evaluated, and left
+//! resumable.
 //!
-//! A session refuses before it writes. Everything that can be wrong with a new or a resumed run is
-//! checked in [`Session::create`] and [`Session::resume`], and a refused resume leaves every file as
-//! it was.
+//! A session checks before it writes. [`Session::create`] and [`Session::resume`] check everything
+//! that can be wrong with a new or a resumed run. A resume that returns an error leaves every file
+//! unchanged.
 //!
-//! The order of writing makes a run the same wherever it is stopped: metrics, then the checkpoint,
-//! then the evaluation. A checkpoint at whose step an evaluation is due and not yet in
-//! `metrics.jsonl` is evaluated first when the run is resumed.
+//! The order of writing makes the result the same wherever a run is stopped: metrics, then the
+//! checkpoint, then the evaluation. If an evaluation is due at the step of the checkpoint and is
+//! missing in `metrics.jsonl`, a resumed run evaluates first.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,24 +30,24 @@ use crate::standing::Standing;
 use crate::train::{End, Pace};
 use crate::trainer::Trainer;
 
-/// A run at work. Nobody else trains in its directory while it lives.
+/// A run in progress. It holds the lock, so no other process trains in its directory.
 pub struct Session {
     run: RunDir,
     config: RunConfig,
     task: OpenTask,
     start: Option<Checkpoint>,
-    /// All it takes to make the tokenizer again, where the run learns from text.
+    /// Everything needed to rebuild the tokenizer, for a run on text.
     tokenizer: Option<Arc<str>>,
     history: History,
-    /// Evaluations that are in `metrics.jsonl` and not yet in `eval.json`.
+    /// Evaluations that are in `metrics.jsonl` but not yet in `eval.json`.
     unkept: Vec<EvaluationRecord>,
-    /// Whether the settings are other than those of `config.toml`.
+    /// Whether the settings differ from those in `config.toml`.
     changed: bool,
     lock: Lock,
 }
 
 impl Session {
-    /// Begins a run in `path`, or goes on with the one there. Opens its task and takes its lock.
+    /// Creates a run in `path`, or resumes the one there. Opens its task and takes its lock.
     pub fn start(
         path: &Path,
         config: RunConfig,
@@ -57,7 +58,7 @@ impl Session {
         Self::start_locked(path, RunDir::lock(path)?, config, task, device, observer)
     }
 
-    /// Like [`start`](Self::start), with a lock that the caller has taken and a task it has opened.
+    /// Like [`start`](Self::start), with a lock and a task that the caller already has.
     pub fn start_locked(
         path: &Path,
         lock: Lock,
@@ -72,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Begins a new run in `path`, whose lock the caller has taken.
+    /// Creates a run in `path`. The caller has taken its lock.
     pub fn create(
         path: &Path,
         lock: Lock,
@@ -96,8 +97,9 @@ impl Session {
         })
     }
 
-    /// Goes on with a run, whose lock the caller has taken. `config` is what its settings are from now
-    /// on; task, model, seed and optimizer must be those it was begun with.
+    /// Resumes a run. The caller has taken its lock.
+    ///
+    /// `config` replaces its settings, but task, model, seed and optimizer must stay the same.
     pub fn resume(
         run: RunDir,
         lock: Lock,
@@ -107,7 +109,7 @@ impl Session {
         observer: &mut dyn Observer,
     ) -> Result<Self, LabError> {
         let before = run.config()?;
-        check_kept(&run, &before, &config, "the run was begun with")?;
+        check_kept(&run, &before, &config, "the run was started with")?;
         config.check_runnable(&task)?;
         let device = device.clone().autodiff();
         let newest = run.newest(config.optimizer(), &device, |text| observer.warn(text))?;
@@ -144,46 +146,46 @@ impl Session {
         Ok(Self { run, config, task, start, tokenizer, history, unkept, changed, lock })
     }
 
-    /// The run.
+    /// Returns the run.
     pub fn run(&self) -> &RunDir {
         &self.run
     }
 
-    /// Its settings.
+    /// Returns its settings.
     pub fn config(&self) -> &RunConfig {
         &self.config
     }
 
-    /// Steps taken so far.
+    /// Returns the number of steps taken so far.
     pub fn step(&self) -> u64 {
         self.start.as_ref().map_or(self.config.steps, |start| start.position.step)
     }
 
-    /// How the run has ended, if nothing is left to do.
+    /// Returns how the run ended, if nothing is left to do.
     pub fn ended(&self) -> Option<End> {
         self.history.ended(self.step(), &self.config)
     }
 
-    /// Gives the lock back, to be held for what comes after training.
+    /// Returns the lock, so that the caller can hold it after training.
     pub fn into_lock(self) -> Lock {
         self.lock
     }
 
-    /// Whether every split was fully right often enough.
+    /// Returns whether every split was fully right often enough.
     pub fn is_perfect(&self) -> bool {
         self.history.is_perfect(&self.config)
     }
 
-    /// Whether a model of this step is to be evaluated and has not been.
+    /// Returns whether the model of this step still has to be evaluated.
     pub fn is_evaluation_due(&self, step: u64) -> bool {
         self.history.is_evaluation_due(step, &self.config)
     }
 
-    /// Makes the files what they were at the step the run goes on from, which is the first thing that is
-    /// written, and returns what trains the model from there.
+    /// Resets the files to the step from which the run continues, and returns the trainer. This is
+    /// the first write of a resumed run.
     pub fn begin(&mut self, observer: &mut dyn Observer) -> Result<Trainer, LabError> {
         let Some(start) = self.start.take() else {
-            unreachable!("a session is trained once");
+            unreachable!("a session is trained only once");
         };
         self.run.remove_unfinished()?;
         self.run.forget_failure()?;
@@ -196,7 +198,7 @@ impl Session {
         Ok(Trainer::ahead(start, source))
     }
 
-    /// Records a step, and writes a checkpoint if one is due or `now` says so.
+    /// Records a step. Writes a checkpoint if one is due or `now` is set.
     pub fn record(
         &self,
         trainer: &Trainer,
@@ -212,7 +214,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes a checkpoint and removes those that are no longer wanted.
+    /// Writes a checkpoint and removes old ones.
     fn save(&self, trainer: &Trainer, observer: &mut dyn Observer) -> Result<(), LabError> {
         self.run.sync_metrics()?;
         self.run.save(&Snapshot {
@@ -226,7 +228,7 @@ impl Session {
         Ok(())
     }
 
-    /// Notes how long the training took, after `step` steps. A failure is no reason to stop.
+    /// Records how long the training took, after `step` steps. A failure is only a warning.
     pub(crate) fn finish(&mut self, step: u64, pace: &Pace, observer: &mut dyn Observer) {
         self.keep_evaluations(observer);
         let timing = self.run.append_timing(&serde_json::json!({
@@ -241,22 +243,26 @@ impl Session {
     fn prune(&self, step: u64, observer: &mut dyn Observer) {
         let best = self.history.standing.best.map(|best| best.step);
         if let Err(error) = self.run.prune(step, best, &self.config) {
-            observer.warn(format!("an old checkpoint is still there: {error}"));
+            observer.warn(format!("an old checkpoint could not be removed: {error}"));
         }
     }
 
-    /// Puts the evaluations into `eval.json`. A failure ends nothing: they are in `metrics.jsonl`, and they
-    /// are tried again after the next one, at the end, and when the run is resumed.
+    /// Writes the evaluations to `eval.json`. A failure is only a warning: they are in
+    /// `metrics.jsonl`, and writing is tried again after the next evaluation, at the end, and on
+    /// resume.
     pub(crate) fn keep_evaluations(&mut self, observer: &mut dyn Observer) {
         while let Some(EvaluationRecord { step, results }) = self.unkept.first().cloned() {
             if let Err(error) = self.run.add_evaluation(&Evaluation { step, results }) {
-                return observer.warn(format!("the results are not in eval.json yet: {error}"));
+                return observer.warn(format!(
+                    "the results are not in eval.json yet and will be written later: {error}"
+                ));
             }
             self.unkept.remove(0);
         }
     }
 
-    /// Tests a model on every split and records the results; `None` if it was interrupted.
+    /// Evaluates a model on every split and records the results. Returns `None` if it was
+    /// interrupted.
     pub fn evaluate(
         &mut self,
         trainer: &Trainer,
@@ -279,7 +285,7 @@ impl Session {
             results.push(result);
         }
         let record = EvaluationRecord { step, results };
-        // With this line the evaluation has happened, and a resumed run does not repeat it.
+        // This line completes the evaluation, so a resumed run does not repeat it.
         self.run.append_metrics(&[Metric::Evaluation(record.clone())])?;
         self.unkept.push(record.clone());
         self.keep_evaluations(observer);
@@ -290,7 +296,7 @@ impl Session {
     }
 }
 
-/// Opens what a run learns. A text that is not tokenised yet is tokenised first.
+/// Opens the task of a run. Tokenises its text first if necessary.
 pub fn open_task(config: &RunConfig, observer: &mut dyn Observer) -> Result<OpenTask, LabError> {
     let opened =
         config.task.open_with(&mut |path, read, of| tokenising(path, read, of, observer))?;
@@ -298,23 +304,23 @@ pub fn open_task(config: &RunConfig, observer: &mut dyn Observer) -> Result<Open
     Ok(opened)
 }
 
-/// Tells how far the tokenising of a file has come.
+/// Reports the progress of tokenising a file.
 pub fn tokenising(path: &Path, read: u64, of: u64, observer: &mut dyn Observer) {
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let what = format!("tokenising {name}");
     observer.event(Event::Progress { what, done: read, of, bytes: true });
 }
 
-/// What the evaluations of a run so far decide.
+/// Decisions based on the evaluations of a run so far.
 #[derive(Default)]
 struct History {
     standing: Standing,
-    /// The newest step that was evaluated.
+    /// The newest evaluated step.
     evaluated: Option<u64>,
 }
 
 impl History {
-    /// What the metrics up to a step tell.
+    /// Summarises the metrics up to a step.
     fn until(step: u64, metrics: Vec<Metric>, config: &RunConfig) -> Self {
         let mut history = Self::default();
         for metric in metrics.into_iter().filter(|metric| metric.step() <= step) {
@@ -352,7 +358,7 @@ impl History {
     }
 }
 
-/// Returns the step at which a run has ended, if nothing is left to do.
+/// Returns the step at which a run ended, if nothing is left to do.
 pub fn ended_at(run: &RunDir, config: &RunConfig) -> Result<Option<u64>, LabError> {
     let Some(position) = run.position()? else { return Ok(None) };
     let history = History::until(position.step, run.metrics()?, config);
@@ -360,7 +366,7 @@ pub fn ended_at(run: &RunDir, config: &RunConfig) -> Result<Option<u64>, LabErro
 }
 
 impl Checkpoint {
-    /// A model that has learned nothing yet.
+    /// Creates an untrained model and its optimizer.
     pub(crate) fn fresh(
         config: &RunConfig,
         task: &OpenTask,
@@ -375,7 +381,7 @@ impl Checkpoint {
     }
 }
 
-/// Refuses to go on with another task, model, seed or optimizer than before.
+/// Checks that task, model, seed and optimizer are unchanged.
 fn check_kept(
     run: &RunDir,
     before: &RunConfig,
@@ -390,13 +396,14 @@ fn check_kept(
     ];
     let Some((part, _)) = parts.iter().find(|(_, same)| !same) else { return Ok(()) };
     let reason = format!(
-        "a resumed run keeps its task, model, seed and optimizer, and {whose} another {part}; start \
-         another run with --out"
+        "a resumed run keeps its task, model, seed and optimizer, but {whose} another {part}; \
+         start a new run with --out"
     );
     Err(LabError::run_dir(run.path(), reason))
 }
 
-/// Text may have moved: whether it is the same is told by its content.
+/// Returns whether two tasks are the same. Text may have moved, so `check_data` compares its
+/// content instead.
 fn same_task(before: &TaskSpec, now: &TaskSpec) -> bool {
     match (before, now) {
         (TaskSpec::Text(before), TaskSpec::Text(now)) => before.holdout == now.holdout,
@@ -404,15 +411,15 @@ fn same_task(before: &TaskSpec, now: &TaskSpec) -> bool {
     }
 }
 
-/// Refuses to begin anew where there must have been a checkpoint.
+/// Checks that a run without checkpoints has not yet reached the step of its first one.
 fn check_lost(run: &RunDir, config: &RunConfig, metrics: &[Metric]) -> Result<(), LabError> {
     let first = (1..=config.steps).find(|step| config.is_saved_at(*step)).unwrap_or(config.steps);
-    // At that step itself the run may have been killed before its checkpoint was written.
+    // The run may have been killed just before that checkpoint was written.
     match metrics.iter().map(Metric::step).max() {
         Some(last) if last > first => {
             let reason = format!(
-                "its checkpoints are gone, though it has taken {last} steps; restore them, or start \
-                 another run with --out"
+                "its checkpoints are gone, although it has taken {last} steps; restore them, or \
+                 start a new run with --out"
             );
             Err(LabError::run_dir(run.path(), reason))
         }

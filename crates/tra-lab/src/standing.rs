@@ -1,12 +1,12 @@
-//! What the evaluations of a run decide: the best checkpoint, and when all is right.
+//! Decisions based on a run's evaluations: which checkpoint is best, and when to stop early.
 
 use tra_report::Measure;
 use tra_report::records::{EvaluationRecord, Metric};
 
-/// How the evaluations during training went: all that a run decides by them.
+/// Summary of the evaluations during training: everything that a run's decisions depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// Evaluations in a row, up to the last, in which everything was right.
+    /// Number of latest evaluations in a row with every sequence right.
     pub perfect: u64,
     /// The best evaluation.
     pub best: Option<Best>,
@@ -15,16 +15,16 @@ pub struct Standing {
 /// The best evaluation of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
-    /// Its step.
+    /// The evaluated step.
     pub step: u64,
-    /// Mean share of sequences with every answer right; 0 where the measure is the loss.
+    /// Mean fraction of sequences with every answer right; 0 where the measure is the loss.
     pub exact_match: f64,
     /// Mean loss.
     pub loss: f64,
 }
 
 impl Standing {
-    /// Where a run stands after the evaluations among `metrics`.
+    /// Summarises the evaluations among `metrics`.
     pub fn of(metrics: &[Metric], measure: Measure) -> Self {
         let mut standing = Self::default();
         for metric in metrics {
@@ -35,7 +35,7 @@ impl Standing {
         standing
     }
 
-    /// Takes one more evaluation into account. One whose loss is not finite is never the best.
+    /// Adds an evaluation. One whose loss is not finite is never the best.
     pub fn note(&mut self, record: &EvaluationRecord, measure: Measure) {
         let finite = record.is_finite();
         let exact = record.results.iter().map(|r| r.exact_match);
@@ -47,11 +47,11 @@ impl Standing {
         let count = record.results.len().max(1) as f64;
         let exact_match = match measure {
             Measure::ExactMatch => exact.sum::<f64>() / count,
-            // Short windows may be fully right by chance: text is judged by its loss alone.
+            // Short windows may be fully right by chance, so text is judged by its loss alone.
             Measure::Perplexity => 0.0,
         };
         let loss = record.results.iter().map(|r| r.loss).sum::<f64>() / count;
-        // Of equal shares the lower loss is better, and of equal losses the newer model.
+        // Ties go to the lower loss, and then to the newer model.
         let better = self.best.is_none_or(|best| {
             exact_match > best.exact_match || (exact_match == best.exact_match && loss <= best.loss)
         });

@@ -1,7 +1,7 @@
 //! A grid of runs from one file: mechanisms x tasks x seeds.
 //!
-//! Run number `k` of the grid belongs to shard `k mod n`, so shards on different machines share a
-//! folder without talking to each other and never do the same run.
+//! Run number `k` of the grid belongs to shard `k mod n`. So shards on different machines can share
+//! a folder: no two of them train the same run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -19,11 +19,11 @@ use crate::run_dir::RunDir;
 use crate::session::{Session, ended_at, open_task};
 use crate::train::{End, train};
 
-/// The grid.
+/// Settings of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SweepConfig {
-    /// Where the runs go, one folder each.
+    /// Folder of the runs; each run has its own subfolder.
     pub out: PathBuf,
     /// The mechanisms.
     pub attention: Vec<String>,
@@ -31,7 +31,7 @@ pub struct SweepConfig {
     pub task: Vec<String>,
     /// The seeds.
     pub seeds: Vec<u64>,
-    /// Settings of every run, as in the config of a single one.
+    /// Settings of every run, as in the config of a single run.
     #[serde(default)]
     pub run: Table,
 }
@@ -39,26 +39,26 @@ pub struct SweepConfig {
 /// One run of a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Its folder.
+    /// Folder of the run.
     pub path: PathBuf,
-    /// Its settings.
+    /// Settings of the run.
     pub config: RunConfig,
 }
 
 impl Cell {
-    /// The name of its folder.
+    /// Returns the name of its folder.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
     }
 }
 
-/// A part of a grid: number `index` of `of`, from 0.
+/// A part of a grid: number `index` of `of`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Which part.
+    /// Number of this part.
     pub index: usize,
-    /// Of how many.
+    /// Number of parts.
     pub of: usize,
 }
 
@@ -66,7 +66,7 @@ impl std::str::FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no shard; give it as 0/4 … 3/4");
+        let wrong = || format!("{text:?} is not a shard; write it as 0/4 to 3/4");
         let (index, of) = text.split_once('/').ok_or_else(wrong)?;
         let (index, of) = (index.parse().map_err(|_| wrong())?, of.parse().map_err(|_| wrong())?);
         if index < of { Ok(Self { index, of }) } else { Err(wrong()) }
@@ -74,13 +74,13 @@ impl std::str::FromStr for Shard {
 }
 
 impl SweepConfig {
-    /// Reads a grid; a relative `out` is relative to where the program runs.
+    /// Reads a sweep file. A relative `out` is relative to the current directory.
     pub fn read(path: &Path) -> Result<Self, LabError> {
         let text = read_text(path)?;
         toml::from_str(&text).map_err(|e| LabError::config(path, &text, &e))
     }
 
-    /// All runs, in a fixed order. Every one of them is checked before the first begins.
+    /// Returns all runs in a fixed order. Checks every run before the first one starts.
     pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
         for (name, empty) in [
             ("attention", self.attention.is_empty()),
@@ -94,7 +94,7 @@ impl SweepConfig {
             }
         }
         let mut cells = Vec::new();
-        // What is listed twice is still one run, and one row of a mean.
+        // A duplicate entry is one run, so that a mean does not count it twice.
         for task in once(&self.task) {
             for attention in once(&self.attention) {
                 for seed in once(&self.seeds) {
@@ -114,30 +114,31 @@ impl SweepConfig {
     }
 }
 
-/// The items of a list in their order, each once.
+/// Returns the items of a list in order, without duplicates.
 fn once<T: PartialEq>(list: &[T]) -> impl Iterator<Item = &T> {
     list.iter().enumerate().filter(|(at, item)| !list[..*at].contains(item)).map(|(_, item)| item)
 }
 
-/// What was found or done about a run.
+/// What happened to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It was finished already.
+    /// The run was already finished.
     Before,
-    /// It is finished now.
+    /// The run is finished now.
     Now,
-    /// It was interrupted, and so is the sweep.
+    /// The run was interrupted, which also ends the sweep.
     Interrupted,
-    /// Another process is at it.
+    /// Another process is training the run.
     Elsewhere,
 }
 
-/// Runs that failed while others went on.
+/// Runs that failed, while the other runs continued.
 #[derive(Debug, Default)]
 pub struct Failures(Vec<String>);
 
 impl Failures {
-    /// Returns what came of a run, unless it failed: that is told now, and listed at the end.
+    /// Returns the value of a successful run. A failure is reported to the observer and listed at
+    /// the end.
     pub fn note<T>(
         &mut self,
         cell: &Cell,
@@ -152,15 +153,17 @@ impl Failures {
         result.map_err(tell).ok()
     }
 
-    /// One line per failed run.
+    /// Returns one line per failed run.
     pub fn lines(&self) -> &[String] {
         &self.0
     }
 }
 
-/// Makes every run of a grid, or of a part of it, one after the other; whether it came to the end.
+/// Trains every run of a grid or a part of it, one after the other. Returns `false` if it was
+/// interrupted.
 ///
-/// What is done is skipped, and what was cut goes on. A run that fails is noted, and the others go on.
+/// Finished runs are skipped, and interrupted runs resume. A run that fails is noted in `failures`,
+/// and the others continue.
 pub fn run(
     cells: &[&Cell],
     device: &Device,
@@ -180,7 +183,7 @@ pub fn run(
     Ok(true)
 }
 
-/// Returns the results of every run that has ended; `None` while one has neither ended nor failed.
+/// Returns the results of all finished runs, or `None` while a run has neither finished nor failed.
 pub fn results(cells: &[Cell], failures: &Failures) -> Result<Option<Vec<GridRow>>, LabError> {
     let mut rows = Vec::new();
     for cell in cells {
@@ -191,7 +194,7 @@ pub fn results(cells: &[Cell], failures: &Failures) -> Result<Option<Vec<GridRow
         match ended_at(&run, &cell.config) {
             Ok(Some(step)) => rows.push(cell.row(run.evaluations()?.at(step).most_sequences())),
             Ok(None) if run.failure()?.is_none() && failures.0.is_empty() => return Ok(None),
-            // It failed, here or elsewhere.
+            // It failed in this process or in another one.
             Ok(None) | Err(_) => {}
         }
     }
@@ -199,7 +202,7 @@ pub fn results(cells: &[Cell], failures: &Failures) -> Result<Option<Vec<GridRow
 }
 
 impl Cell {
-    /// Its row in a table.
+    /// Returns its row of a table.
     pub fn row(&self, results: Vec<tra_report::records::EvalResult>) -> GridRow {
         GridRow {
             task: self.config.task.name().into(),
@@ -211,7 +214,7 @@ impl Cell {
 }
 
 impl Done {
-    /// Tells why nothing was done about a run.
+    /// Reports why a run was skipped.
     pub(crate) fn note(self, cell: &Cell, number: &str, observer: &mut dyn Observer) {
         let name = cell.name();
         match self {
@@ -224,8 +227,11 @@ impl Done {
     }
 }
 
-/// Makes one run: not at all if it is finished, from its last checkpoint if it was cut. Returns the lock of
-/// the run too, unless another process holds it. `number` stands before its name.
+/// Trains one run. A finished run is skipped, and an interrupted one resumes from its last
+/// checkpoint.
+///
+/// Also returns the lock of the run, unless another process holds it. `number` is shown before the
+/// run's name.
 pub fn run_cell(
     cell: &Cell,
     number: &str,
@@ -233,14 +239,15 @@ pub fn run_cell(
     interrupted: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<(Done, Option<Lock>), LabError> {
-    // Before anything else: several processes may come to a run that is not begun at the same time.
+    // Locked first, because several processes may reach a new run at the same time.
     let Some(lock) = RunDir::claim(&cell.path)? else { return Ok((Done::Elsewhere, None)) };
     let (name, steps) = (format!("{number} {}", cell.name()), cell.config.steps);
     observer.event(Event::Run { name, steps, measure: cell.config.measure() });
     if RunDir::exists(&cell.path)? {
         let run = RunDir::open(&cell.path)?;
         if run.config()? != cell.config {
-            let reason = "contains a run with other settings; choose another out, or remove it";
+            let reason =
+                "contains a run with other settings; choose another out, or remove that run";
             return Err(LabError::run_dir(&cell.path, reason));
         }
         if ended_at(&run, &cell.config)?.is_some_and(|step| run.is_whole(step)) {

@@ -17,26 +17,26 @@ use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::trainer::Trainer;
 
-/// How fast a run goes.
+/// Speed of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Seconds of training so far in this process, evaluations excluded.
+    /// Seconds of training in this process, without evaluations.
     pub seconds: f64,
-    /// Of these, seconds in which the model was not computing: waiting for data, writing.
+    /// Part of `seconds` in which the model was not computing: waiting for data or writing files.
     pub outside: f64,
     /// Tokens read in this process.
     pub tokens: u64,
-    /// Seconds of training that are left, about.
+    /// Estimated seconds of training left.
     pub left: f64,
 }
 
 impl Pace {
-    /// Tokens per second.
+    /// Returns tokens per second.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens as f64 / self.seconds.max(1e-9)
     }
 
-    /// Share of the time in which the model was not computing.
+    /// Returns the fraction of the time in which the model was not computing.
     pub fn share_outside(&self) -> f64 {
         self.outside / self.seconds.max(1e-9)
     }
@@ -49,26 +49,26 @@ pub enum End {
     Finished,
     /// Every split was fully right often enough.
     Perfect,
-    /// Someone asked it to stop; it can be resumed.
+    /// It was interrupted and can be resumed.
     Interrupted,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// Where it stands.
+    /// Its progress.
     pub position: TrainProgress,
-    /// The last evaluation, if the run did not end before it.
+    /// The last evaluation, if the run reached it.
     pub evaluation: Option<EvaluationRecord>,
-    /// How fast it went.
+    /// Its speed.
     pub pace: Pace,
 }
 
-/// Trains until the steps of the run are taken, everything is right, or `interrupted` is set.
+/// Trains until all steps are taken, every split is fully right, or `interrupted` is set.
 ///
-/// Wherever it is interrupted, or killed, the run resumes to the same bytes.
+/// A run that was interrupted or killed resumes to the same bytes.
 ///
 /// ```
 /// use std::sync::atomic::AtomicBool;
@@ -110,7 +110,8 @@ fn run(
     let work = Work::of(session.config(), trainer.progress().step);
     let (mut pace, mut evaluation, mut stop) = (Pace::default(), None, false);
     let end = loop {
-        // First, for a run that was stopped before the evaluation of the step it stands at.
+        // Evaluated first, because a run may have stopped just before the evaluation of its current
+        // step.
         if session.is_evaluation_due(trainer.progress().step) {
             evaluation = session.evaluate(&trainer, interrupted, observer)?;
             if evaluation.is_none() {
@@ -126,7 +127,7 @@ fn run(
         let begin = Instant::now();
         let step = trainer.step().map_err(|error| diverged(session.run(), &trainer, error))?;
         let Some(step) = step else { break End::Finished };
-        // Before the evaluation, which may take long and may fail.
+        // Read before the evaluation, which may take long and may fail.
         stop = interrupted.load(Ordering::SeqCst);
         session
             .record(&trainer, &step.record, stop, observer)
@@ -142,17 +143,18 @@ fn run(
     Ok(Outcome { end, position: trainer.progress().clone(), evaluation, pace })
 }
 
-/// How the work of a run is spread over its steps: a step takes as long as its sequences are on average.
+/// Distribution of a run's work over its steps. The time of a step is taken to be proportional to
+/// its number of tokens.
 struct Work {
-    /// Work done after each of [`Work::PARTS`] equal parts of the steps.
+    /// Cumulative work after each of [`Work::PARTS`] equal parts of the steps.
     done: Vec<f64>,
     steps: u64,
-    /// The step it goes on from.
+    /// The step from which this process continues.
     first: u64,
 }
 
 impl Work {
-    /// Enough to follow lengths that grow.
+    /// Enough to follow growing lengths.
     const PARTS: usize = 256;
 
     fn of(config: &RunConfig, first: u64) -> Self {
@@ -168,7 +170,7 @@ impl Work {
         Self { done, steps: config.steps, first }
     }
 
-    /// Seconds left after a step, given those since the first.
+    /// Returns the estimated seconds left after a step. `seconds` is the time since the first step.
     fn left(&self, step: u64, seconds: f64) -> f64 {
         let done = |step: u64| {
             let place = step as f64 / self.steps.max(1) as f64 * Self::PARTS as f64;
@@ -180,12 +182,12 @@ impl Work {
     }
 }
 
-/// What a run will cost, from its first steps.
+/// Estimated cost of a run, from a few of its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
-    /// Numbers the model learns.
+    /// Number of parameters.
     pub parameters: usize,
-    /// Bytes of the weights, their gradients and the optimizer's memory.
+    /// Bytes of the weights, their gradients and the optimizer's state.
     pub state_bytes: u64,
     /// Tokens per step.
     pub tokens_a_step: u64,
@@ -193,7 +195,7 @@ pub struct Forecast {
     pub seconds_a_step: f64,
 }
 
-/// Takes `count` steps on a fresh model, and leaves nothing behind.
+/// Takes `count` steps on a new model and measures them. Writes no files.
 pub fn forecast(
     config: &RunConfig,
     task: &OpenTask,
@@ -204,8 +206,8 @@ pub fn forecast(
     let mut trainer = Trainer::new(config, task.clone(), device)?;
     let (mut seconds, mut tokens) = (0.0, 0);
     let count = count.max(1);
-    // From all over the run, as sequences may grow on the way; before them one that is not timed,
-    // as the first is always slow.
+    // Steps are spread over the whole run, because sequences may grow. The first step is not timed,
+    // because it is always slow.
     let steps = (0..count).map(|k| (2 * k + 1) * config.steps / (2 * count));
     for (number, step) in std::iter::once(0).chain(steps).enumerate() {
         observer.status(&format!("step {} of {count}", (number as u64).max(1)));
@@ -226,7 +228,7 @@ pub fn forecast(
     })
 }
 
-/// Explains an error that means the training diverged; any other stays as it is.
+/// Explains an error that means that training diverged. Returns any other error unchanged.
 fn diverged(run: &RunDir, trainer: &Trainer, error: LabError) -> LabError {
     let (what, step, advice) = match error {
         LabError::NotFinite { step, loss, norm, lr } => {
@@ -241,7 +243,8 @@ fn diverged(run: &RunDir, trainer: &Trainer, error: LabError) -> LabError {
         }
         other => return other,
     };
-    // Made of the weights that have just failed: going on from it would fail again.
+    // The checkpoint before this step contains the weights that failed, so resuming from it would
+    // fail again.
     let aside = run.set_aside(step - 1);
     let last = match last_good(run) {
         Some(last) => format!("last good checkpoint: step {last}"),
@@ -250,19 +253,22 @@ fn diverged(run: &RunDir, trainer: &Trainer, error: LabError) -> LabError {
     let cause = cause(trainer.decoder());
     let aside = aside.err().map_or(String::new(), |error| format!("; {error}"));
     LabError::Diverged(format!(
-        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; try {advice}{aside}"
+        "training diverged: the {what} at step {step} ({last}); likely cause: {cause}; \
+         try {advice}{aside}"
     ))
 }
 
 fn cause(decoder: &Decoder) -> String {
     let parameters = decoder.parameters();
     match parameters.iter().find(|(_, tensor)| tensor.not_finite() > 0) {
-        Some((name, _)) => format!("{name} is no longer finite: the step before was too large"),
+        Some((name, _)) => {
+            format!("{name} is no longer finite, so the previous step was too large")
+        }
         None => "the activations overflow".into(),
     }
 }
 
-/// The newest checkpoint of which no evaluation says that it has diverged.
+/// Returns the newest checkpoint whose evaluation, if any, is finite.
 fn last_good(run: &RunDir) -> Option<u64> {
     let metrics = run.metrics().ok()?;
     let bad = |step: u64| {
@@ -285,9 +291,10 @@ mod tests {
         let mut config = RunConfig { steps: 100, ..RunConfig::default() };
         config.length = Some(Lengths { from: 10, to: 90 });
         assert!((Work::of(&config, 0).left(25, 5.0) - 15.0).abs() < 1e-9);
-        assert!((Work::of(&config, 50).left(75, 5.0) - 5.0).abs() < 1e-9, "resumed at 50");
+        assert!((Work::of(&config, 50).left(75, 5.0) - 5.0).abs() < 1e-9, "resumed at step 50");
         assert_eq!(Work::of(&config, 0).left(100, 5.0), 0.0);
-        // From 10 tokens on, to 50 on average: the last half has 50 a step, the first about 30.
+        // Lengths start at 10 and reach a mean of 50. The second half has 50 per step, the first
+        // about 30.
         config.curriculum =
             Some(Curriculum { from: 10, until: 0.5, shortest: 0.0, power: 1.0, widen: 1 });
         let left = Work::of(&config, 0).left(50, 30.0);

@@ -1,4 +1,4 @@
-//! The training step: the only one there is.
+//! The training step: the only one in the workspace.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use crate::optimizer::{FlatGradients, Optimizer};
 use crate::records::StepRecord;
 use crate::schedule::learning_rate;
 
-/// A batch is cut into so many parts, which are computed side by side. The number is fixed, and not
-/// that of the cores, so that the result does not depend on the machine's.
+/// Number of parts of a batch, computed in parallel. It is fixed, so that the result does not
+/// depend on the number of cores.
 const PARTS: usize = 4;
 
-/// A model, its optimizer and its data. It knows nothing of files.
+/// A model, its optimizer and its data. It does not access files.
 ///
 /// ```
 /// use tra_lab::config::RunConfig;
@@ -39,7 +39,7 @@ const PARTS: usize = 4;
 /// # Ok::<(), tra_lab::LabError>(())
 /// ```
 pub struct Trainer {
-    /// Taken out while the optimizer makes the next one of it.
+    /// Taken out while the optimizer updates it.
     decoder: Option<Decoder>,
     optimizer: Optimizer,
     settings: StepSettings,
@@ -47,14 +47,14 @@ pub struct Trainer {
     progress: TrainProgress,
 }
 
-/// What a step needs of the settings of a run.
+/// Settings that a step needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSettings {
     pub seed: u64,
     pub steps: u64,
     pub lr: f64,
     pub warmup: f64,
-    /// Largest norm of the gradient; 0 leaves it as it is.
+    /// Largest norm of the gradient; 0 disables clipping.
     pub clip: f64,
 }
 
@@ -65,13 +65,13 @@ impl From<&RunConfig> for StepSettings {
     }
 }
 
-/// Where the batches of a step come from.
+/// Source of the batches of a step.
 pub(crate) enum Data {
     /// Prepared on another thread, in order.
     Ahead(Ahead),
-    /// Drawn when they are asked for, in any order.
+    /// Drawn on demand, in any order.
     Drawn(Box<Source>),
-    /// The same again and again.
+    /// The same batches at every step.
     Fixed(Vec<Batch>),
 }
 
@@ -85,21 +85,21 @@ impl Data {
     }
 }
 
-/// What a training step did.
+/// Result of a training step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What is recorded of it.
+    /// The record of the step.
     pub record: StepRecord,
-    /// Tokens it read, padding excluded.
+    /// Tokens read, without padding.
     pub tokens: u64,
-    /// How long it waited for data.
+    /// Time spent waiting for data.
     pub waited: Duration,
-    /// How long it computed.
+    /// Time spent computing.
     pub computed: Duration,
 }
 
 impl Trainer {
-    /// Prepares a model that has learned nothing yet. Its batches are drawn when a step needs them.
+    /// Creates a new model and its optimizer. Batches are drawn on demand.
     pub fn new(config: &RunConfig, task: OpenTask, device: &Device) -> Result<Self, LabError> {
         config.check_runnable(&task)?;
         let start = Checkpoint::fresh(config, &task, &device.clone().autodiff())?;
@@ -107,7 +107,7 @@ impl Trainer {
         Ok(Self::with_data(start, config.into(), Data::Drawn(source)))
     }
 
-    /// Goes on from a checkpoint, its batches prepared on another thread.
+    /// Continues from a checkpoint. Batches are prepared on another thread.
     pub(crate) fn ahead(start: Checkpoint, source: Source) -> Self {
         let (settings, steps) = ((&source.config).into(), source.config.steps);
         let data = Data::Ahead(source.ahead(start.position.step..steps));
@@ -119,25 +119,27 @@ impl Trainer {
         Self { decoder: Some(decoder), optimizer, settings, data, progress }
     }
 
-    /// The model as it is now.
+    /// Returns the current model.
     pub fn decoder(&self) -> &Decoder {
-        let Some(decoder) = &self.decoder else { unreachable!("it is back after every step") };
+        let Some(decoder) = &self.decoder else {
+            unreachable!("the decoder is back after every step")
+        };
         decoder
     }
 
-    /// The optimizer as it is now.
+    /// Returns the current optimizer.
     pub fn optimizer(&self) -> &Optimizer {
         &self.optimizer
     }
 
-    /// Where the training stands.
+    /// Returns the progress of the training.
     pub fn progress(&self) -> &TrainProgress {
         &self.progress
     }
 
-    /// Draws, computes, clips and updates. Returns what happened, or `None` when all steps are taken.
+    /// Draws, computes, clips and updates. Returns the step, or `None` when all steps are taken.
     ///
-    /// A loss or gradient that is not finite is an error, and the model stays as it was.
+    /// A loss or gradient that is not finite is an error and leaves the model unchanged.
     pub fn step(&mut self) -> Result<Option<Step>, LabError> {
         match self.progress.step < self.settings.steps {
             true => self.step_as(self.progress.step).map(Some),
@@ -145,8 +147,8 @@ impl Trainer {
         }
     }
 
-    /// Takes the step with the data, learning rate and dropout of step number `step` from 0, whatever
-    /// was taken before.
+    /// Takes a step with the data, learning rate and dropout of step number `step`, counted from 0,
+    /// whatever steps were taken before.
     pub(crate) fn step_as(&mut self, step: u64) -> Result<Step, LabError> {
         let StepSettings { seed, steps, lr, warmup, clip } = self.settings;
         let begin = Instant::now();
@@ -171,13 +173,13 @@ impl Trainer {
     }
 }
 
-/// Loss and gradient of one step: the mean over the scored tokens of all its batches, so that
-/// cutting a batch into several changes nothing but rounding.
+/// Returns the loss and the gradient of one step: the mean over the scored tokens of all its
+/// batches. So splitting a batch changes nothing but rounding.
 fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64, FlatGradients) {
     let cut: Vec<Vec<Batch>> = batches.iter().map(|batch| batch.cut(PARTS)).collect();
     let answers = cut.iter().flatten().map(Batch::answers).sum::<usize>().max(1) as f64;
     let one = |(part, batch): (usize, &Batch)| {
-        // Leaves of its own, so that the graphs of two parts have nothing in common.
+        // Each part has its own leaves, so that the graphs of two parts share nothing.
         let decoder = decoder.clone().fork(&decoder.device());
         let tokens = batch.tensor(0, batch.length(), &decoder);
         let logits = decoder.forward(tokens, Pass::train_part(seed, step, part as u64));
@@ -186,8 +188,8 @@ fn gradients(decoder: &Decoder, batches: &[Batch], seed: u64, step: u64) -> (f64
         let gradients = FlatGradients::take(&decoder, loss.backward());
         Some((f64::from(loss.into_scalar::<f32>()), gradients))
     };
-    // Batch by batch, so that no more gradients are held than one batch has parts; added up in the
-    // order of the parts, whichever was ready first.
+    // Batch by batch, so that only the gradients of one batch's parts are held. They are added in
+    // the order of the parts, whichever was ready first.
     let (mut first, mut summed) = (0, None);
     for parts in &cut {
         let numbered = parts.par_iter().enumerate().map(|(part, batch)| (first + part, batch));

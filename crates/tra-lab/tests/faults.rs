@@ -1,5 +1,5 @@
-//! Every file operation of a small run fails once, in every way: no panic, one line, and the run resumes to
-//! the bytes of the run that was never disturbed.
+//! Every file operation of a small run fails once, in every way. There is no panic and the error is
+//! one line. The run then resumes to the same bytes as an undisturbed run.
 
 mod common;
 
@@ -31,15 +31,15 @@ fn check(found: &Path, expected: &Path, how: &str) {
         assert!(read(found, name) == read(expected, name), "{how}: {name} differs");
     }
     let steps = |path| RunDir::open(path).unwrap().steps().unwrap();
-    assert_eq!(steps(found), steps(expected), "{how}: other checkpoints");
+    assert_eq!(steps(found), steps(expected), "{how}: the checkpoints differ");
     let folders = [found.to_path_buf(), found.join("checkpoints")];
     for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-        assert!(!name.starts_with('.'), "{how}: {name} is left");
+        assert!(!name.starts_with('.'), "{how}: {name} is left over");
     }
 }
 
-/// Trains with a fault at operation `at`; how many operations there were.
+/// Trains with a fault at operation `at`. Returns the number of operations.
 fn go_with(path: &Path, config: &RunConfig, at: u64, fault: Fault, how: &str) -> u64 {
     let injected = inject(path, at, fault);
     if let Err(error) = go(path, config) {
@@ -50,7 +50,7 @@ fn go_with(path: &Path, config: &RunConfig, at: u64, fault: Fault, how: &str) ->
     injected.operations()
 }
 
-/// Every fault at every operation, in a run that begins or goes on as `prepare` leaves it.
+/// Tries every fault at every operation of a run that starts from the state left by `prepare`.
 fn every_fault(prepare: impl Fn(&Path)) -> u64 {
     let config = small();
     let whole = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ fn every_fault(prepare: impl Fn(&Path)) -> u64 {
             prepare(&path);
             go_with(&path, &config, at, fault, &how);
             let outcome = go(&path, &config);
-            outcome.unwrap_or_else(|error| panic!("{how}: it does not go on: {error}"));
+            outcome.unwrap_or_else(|error| panic!("{how}: it does not resume: {error}"));
             check(&path, whole.path(), &how);
         }
     }
@@ -77,14 +77,14 @@ fn every_fault(prepare: impl Fn(&Path)) -> u64 {
 fn a_new_run_survives_any_fault() {
     let faults = every_fault(|_| ());
     println!("{faults} faults");
-    assert!(faults > 200, "{faults}: a run writes more than that");
+    assert!(faults > 200, "{faults}: a run has more file operations");
 }
 
 #[test]
 fn a_resumed_run_survives_any_fault() {
     let faults = every_fault(|path| {
         go_until(path, &small(), Stop::At(4)).unwrap();
-        // What a killed process leaves, too: lines after the checkpoint, the last of them torn.
+        // A killed process also leaves lines after the checkpoint, the last of them incomplete.
         let metrics = path.join("metrics.jsonl");
         let text = std::fs::read_to_string(&metrics).unwrap();
         let line = text.lines().next().unwrap().replace("\"step\":1", "\"step\":5");
@@ -94,7 +94,7 @@ fn a_resumed_run_survives_any_fault() {
     assert!(faults > 100, "{faults}");
 }
 
-/// Results that were there stay, whatever becomes of new ones.
+/// Existing results stay, even if adding new ones fails.
 #[test]
 fn adding_results_survives_any_fault() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn adding_results_survives_any_fault() {
             drop(injected);
             let all = run.evaluations().unwrap().at(6).results;
             assert!(before.at(6).results.iter().all(|result| all.contains(result)));
-            // Said to be kept is kept; not kept is said.
+            // A result is either stored or reported as not stored.
             let kept = all.iter().any(|result| result.sequences == 200 + at);
             assert!(kept || added.is_err(), "{fault:?} at {at}");
             std::fs::write(

@@ -1,7 +1,7 @@
-//! Run directories made by earlier versions still open and resume to the same losses.
+//! Run directories of earlier versions still open and resume to the same losses.
 //!
-//! `fixtures/run-0.1.0` was written by version 0.1.0 as of 2026-11-18; `run-0.1.0-resumed.jsonl` is what
-//! that version recorded when it resumed the run with `--steps 9`.
+//! `fixtures/run-0.1.0` was written by version 0.1.0 as of 2026-11-18. `run-0.1.0-resumed.jsonl`
+//! contains what that version recorded when it resumed the run with `--steps 9`.
 
 mod common;
 

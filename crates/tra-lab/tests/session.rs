@@ -1,5 +1,5 @@
-//! Runs that were damaged, edited or stopped at a bad moment: refused with a clear word before anything is
-//! written, or gone on with to the same bytes.
+//! Runs that were damaged, edited or stopped at a bad moment. Each is either refused with a clear
+//! error before anything is written, or resumes to the same bytes.
 
 mod common;
 
@@ -13,7 +13,7 @@ use tra_lab::records::{EvalResult, EvaluationRecord, Metric};
 use tra_lab::run_dir::RunDir;
 use tra_lab::train::End;
 
-/// Every file of a folder with its bytes.
+/// Returns every file of a folder with its bytes.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -26,7 +26,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// The line with which going on is refused; nothing may have changed on disk.
+/// Returns the error of a resume that must fail without changing any file.
 fn refused(path: &Path, config: &RunConfig) -> String {
     let before = contents(path);
     let error = go(path, config).map(|outcome| outcome.position.step).unwrap_err().to_string();
@@ -62,12 +62,12 @@ fn what_must_stay_may_not_change() {
         let error = refused(folder.path(), &changed);
         assert!(error.contains(part) && error.contains("--out"), "{error}");
     }
-    // What may change does.
+    // Other settings may change.
     let outcome = go(folder.path(), &config("steps=12\nlr=5e-4")).unwrap();
     assert_eq!(outcome.position.step, 12);
 }
 
-/// Also when the settings were edited by hand, so that file and flags agree.
+/// The checkpoint is compared too, so editing `config.toml` by hand does not help.
 #[test]
 fn settings_are_compared_with_the_checkpoint() {
     for (from, to, part) in [
@@ -85,7 +85,10 @@ fn settings_are_compared_with_the_checkpoint() {
         assert!(error.contains(part), "{error}");
         if to.contains("rope") {
             let error = run.newest_model(&Device::flex(), |_| {}).unwrap_err().to_string();
-            assert!(error.contains("\"rope\" there and \"tra\" in the checkpoint"), "{error}");
+            assert!(
+                error.contains("\"rope\" in config.toml and \"tra\" in the checkpoint"),
+                "{error}"
+            );
         }
     }
 }
@@ -100,7 +103,7 @@ fn checkpoints_that_cannot_be_read_are_named_and_nothing_begins_anew() {
     let error = refused(folder.path(), &config("steps=12"));
     assert!(error.contains("8 is damaged") && error.contains("4 is damaged"), "{error}");
     let run = RunDir::open(folder.path()).unwrap();
-    assert!(run.newest_model(&Device::flex(), |_| {}).is_ok(), "the models are whole");
+    assert!(run.newest_model(&Device::flex(), |_| {}).is_ok(), "the models are undamaged");
     for file in checkpoint_files(folder.path(), "model.safetensors") {
         std::fs::write(file, "{}").unwrap();
     }
@@ -108,10 +111,10 @@ fn checkpoints_that_cannot_be_read_are_named_and_nothing_begins_anew() {
     assert!(error.contains("8 is damaged") && !error.contains("train it first"), "{error}");
     std::fs::remove_dir_all(folder.path().join("checkpoints")).unwrap();
     let error = refused(folder.path(), &config("steps=12"));
-    assert!(error.contains("its checkpoints are gone, though it has taken 8 steps"), "{error}");
+    assert!(error.contains("its checkpoints are gone, although it has taken 8 steps"), "{error}");
 }
 
-/// Every byte of both files: either it is noticed, or it changes nothing that is read.
+/// A flipped bit in either file is noticed, or changes nothing that is read.
 #[test]
 fn a_flipped_bit_in_a_checkpoint_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +143,7 @@ fn a_flipped_bit_in_a_checkpoint_is_noticed() {
         }
         std::fs::write(file, bytes).unwrap();
     }
-    assert!(unnoticed < 40, "{unnoticed} in blanks and in the name of the checksum");
+    assert!(unnoticed < 40, "{unnoticed}: only blanks and the name of the checksum");
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn a_checkpoint_without_checksum_or_settings_still_opens() {
             std::fs::write(path, plain).unwrap();
         }
     }
-    // An eval.json of before, too.
+    // An `eval.json` of an older version.
     let run = RunDir::open(folder.path()).unwrap();
     let old = run.evaluations().unwrap().at(6);
     std::fs::write(folder.path().join("eval.json"), serde_json::to_string(&old).unwrap()).unwrap();
@@ -183,7 +186,7 @@ fn only_a_torn_last_line_of_metrics_is_dropped() {
     assert!(error.contains("metrics.jsonl") && error.contains("line 3"), "{error}");
     std::fs::write(&metrics, format!("{lines}{{\"step\":8,\"lo")).unwrap();
     go(folder.path(), &config("")).unwrap();
-    check_same(folder.path(), whole.path(), "a torn line");
+    check_same(folder.path(), whole.path(), "an incomplete last line");
 }
 
 #[test]
@@ -195,7 +198,8 @@ fn a_folder_with_parts_of_a_run_is_no_place_for_a_new_one() {
     assert!(error.contains("metrics.jsonl") && error.contains("checkpoints"), "{error}");
 }
 
-/// With the newest damaged and `keep = 1`, pruning used to remove the one just written.
+/// Regression test: with a damaged newest checkpoint and `keep = 1`, pruning removed the one just
+/// written.
 #[test]
 fn the_checkpoint_just_written_is_never_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +207,7 @@ fn the_checkpoint_just_written_is_never_removed() {
     go(folder.path(), &settings).unwrap();
     let run = RunDir::open(folder.path()).unwrap();
     assert_eq!(run.steps().unwrap(), [8]);
-    // As if step 8 had been damaged when there was one of step 4 still.
+    // As if step 8 had been damaged while the checkpoint of step 4 still existed.
     let older = tempfile::tempdir().unwrap();
     go(older.path(), &config("keep=1\nsave_every=4\neval.every=0\nsteps=4")).unwrap();
     let place = |step| folder.path().join(format!("checkpoints/step-{step:08}"));
@@ -211,7 +215,7 @@ fn the_checkpoint_just_written_is_never_removed() {
     std::fs::write(place(8).join("model.safetensors"), "").unwrap();
     let outcome = go_until(folder.path(), &settings, Stop::At(5)).unwrap();
     assert_eq!(outcome.position.step, 5);
-    assert_eq!(run.steps().unwrap(), [4, 5, 8], "the last that was due, and the one just written");
+    assert_eq!(run.steps().unwrap(), [4, 5, 8], "the last due one and the one just written");
     assert_eq!(go(folder.path(), &settings).unwrap().end, End::Finished);
     assert_eq!(run.steps().unwrap(), [8]);
 }
@@ -221,7 +225,7 @@ fn nothing_is_left_of_a_run_that_was_perfect() {
     let folder = tempfile::tempdir().unwrap();
     let settings = config("eval.until_perfect=1\neval.every=2\nsteps=6");
     go_until(folder.path(), &settings, Stop::At(2)).unwrap();
-    // An evaluation in which everything was right, as it might have been.
+    // Adds an evaluation in which everything was right.
     let result = EvalResult { split: "iid".into(), exact_match: 1.0, ..EvalResult::default() };
     let line = Metric::Evaluation(EvaluationRecord { step: 2, results: vec![result] });
     let line = serde_json::to_string(&line).unwrap() + "\n";
@@ -233,7 +237,7 @@ fn nothing_is_left_of_a_run_that_was_perfect() {
     assert_eq!(session(folder.path(), &more).unwrap().ended(), None);
 }
 
-/// What cannot be drawn is said before the first step.
+/// Sequences that cannot be drawn are reported before the first step.
 #[test]
 fn evaluations_that_cannot_be_made_are_refused_beforehand() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +251,7 @@ fn evaluations_that_cannot_be_made_are_refused_beforehand() {
     assert!(session(&path, &settings).is_ok());
 }
 
-/// A model whose evaluation is no number: read back, never the best, and not called good.
+/// An evaluation with a NaN loss can be read, is never the best, and is not called good.
 #[test]
 fn a_diverged_evaluation_is_read_back_and_never_good() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! The number of threads changes no bit, at the sizes that are trained: two steps with one thread, two and four
-//! leave the same weights; every mechanism with a kernel, both optimizers.
+//! The number of threads changes no bit at realistic sizes. Two steps with one, two and four
+//! threads leave the same weights, for every mechanism with a kernel and both optimizers.
 //!
-//! Small models do not show it: products are cut among threads, and sums among pieces, only from a size on.
+//! Small models would not show a difference, because products and sums are split among threads only
+//! above a certain size.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -15,7 +16,7 @@ use tra_random::Stream;
 const BATCH: usize = 8;
 const LENGTH: usize = 512;
 const VOCAB: usize = 32;
-/// As training cuts a batch.
+/// Number of parts of a batch, as in training.
 const PARTS: usize = 4;
 
 fn sequences(step: u64) -> Vec<Vec<u32>> {
@@ -24,7 +25,8 @@ fn sequences(step: u64) -> Vec<Vec<u32>> {
     (0..BATCH).map(|row| (0..LENGTH).map(|t| token(row * LENGTH + t)).collect()).collect()
 }
 
-/// The gradient of one step, its parts side by side and added up in their order, as in training.
+/// Returns the gradient of one step. Its parts are computed in parallel and added in order, as in
+/// training.
 fn gradients(decoder: &Decoder, step: u64) -> FlatGradients {
     let all = sequences(step);
     let one = |(part, tokens): (usize, &[Vec<u32>])| {
@@ -39,7 +41,7 @@ fn gradients(decoder: &Decoder, step: u64) -> FlatGradients {
     parts.into_iter().reduce(FlatGradients::plus).unwrap()
 }
 
-/// The bits of all weights after two steps.
+/// Returns the bits of all weights after two steps.
 fn trained(attention: &AnyAttentionConfig, kind: OptimizerKind) -> Vec<u32> {
     let device = Device::flex().autodiff();
     let config = DecoderConfig::new(VOCAB, 1, 256, 4).with_attention(attention.clone());
@@ -72,7 +74,10 @@ fn the_number_of_threads_changes_no_bit() {
             assert!(one.len() > 400_000, "{name}: {} numbers", one.len());
             for threads in [2, 4] {
                 let differ = with(threads).iter().zip(&one).filter(|(a, b)| a != b).count();
-                assert_eq!(differ, 0, "{name}, {kind:?}, {threads} threads: numbers that differ");
+                assert_eq!(
+                    differ, 0,
+                    "{name}, {kind:?}, {threads} threads: number of differing weights"
+                );
             }
         }
     }

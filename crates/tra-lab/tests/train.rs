@@ -1,4 +1,4 @@
-//! Training repeats, resumes to the bit, and stops with a clear word when something is wrong.
+//! Training is repeatable, resumes to the bit, and stops with a clear error.
 
 mod common;
 
@@ -8,7 +8,7 @@ use tra_lab::records::Metric;
 use tra_lab::run_dir::RunDir;
 use tra_lab::train::End;
 
-/// The other optimizer, and batches that narrow.
+/// Muon, and a curriculum whose batches shrink.
 const MUON: &str = "optimizer=muon\ncurriculum.from=6\ncurriculum.until=0.7\ncurriculum.widen=3";
 
 #[test]
@@ -28,8 +28,8 @@ fn a_run_repeats_to_the_bit_with_one_thread_or_two() {
     }
 }
 
-/// Stopped after any step and resumed, once or several times, in the middle of an evaluation too: the same
-/// files to the byte, and the same checkpoints.
+/// A run stopped after any step, or during an evaluation, and resumed once or several times leaves
+/// the same bytes and the same checkpoints.
 #[test]
 fn a_resumed_run_is_the_run_that_was_never_interrupted() {
     let mut stops: Vec<Vec<Stop>> = (1..=12).map(|step| vec![Stop::At(step)]).collect();
@@ -59,8 +59,8 @@ fn check_resumed(settings: &str, stops: &[Vec<Stop>]) {
     }
 }
 
-/// Any change to data, weights, dropout, loss or optimizer shows here. If a change is meant, the
-/// numbers are printed by the failing test.
+/// Any change to data, weights, dropout, loss or optimizer fails this test. If the change is
+/// intended, copy the new numbers from the failing test.
 #[test]
 fn losses_of_the_first_ten_steps_are_pinned() {
     for (attention, pinned) in [("tra", PINNED_TRA), ("rope", PINNED_ROPE)] {
@@ -82,7 +82,7 @@ const PINNED_TRA: [f64; 10] =
 const PINNED_ROPE: [f64; 10] =
     [1.80434, 1.80332, 1.74100, 1.72581, 1.68978, 1.68649, 1.66668, 1.65890, 1.65452, 1.65996];
 
-/// One batch of six, or two of three: the same but for rounding.
+/// One batch of six equals two batches of three, except for rounding.
 #[test]
 fn accumulation_is_a_larger_batch() {
     let losses = |extra: &str| {
@@ -113,7 +113,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_says_why() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(text.lines().count(), 1);
-    // The weights that failed are set aside, so that a resumed run does not begin with them.
+    // The failed weights are set aside, so that a resumed run does not start with them.
     let run = RunDir::open(folder.path()).unwrap();
     let last = run.metrics().unwrap().last().unwrap().step();
     assert!(!run.steps().unwrap().contains(&last), "{text}");

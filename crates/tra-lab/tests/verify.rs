@@ -1,4 +1,4 @@
-//! Verification: agrees with what is the same, and only with that.
+//! Verification accepts what is equal, and only that.
 
 use std::path::{Path, PathBuf};
 
@@ -54,8 +54,8 @@ fn nudge(file: &mut TensorFile, name: &str, factor: f32) {
     *largest *= factor;
 }
 
-/// Every single tensor of a recording is really compared: a change of one part in a thousand in
-/// one element is seen, and nothing else is blamed.
+/// Every tensor of a recording is compared: a change of one element by 1/1000 is found, and no
+/// other tensor is blamed.
 #[test]
 fn one_wrong_element_is_found_in_any_tensor() {
     for recording in [
@@ -71,7 +71,7 @@ fn one_wrong_element_is_found_in_any_tensor() {
             .collect();
         for name in names.iter().filter(|name| !name.starts_with("kernel.")) {
             let verdict = changed(recording, |file| nudge(file, name, 1.001)).unwrap();
-            // What the kernels compute as well differs for them too.
+            // A tensor that the kernels compute too differs there as well.
             let kernel = names.iter().find(|other| other.strip_prefix("kernel.") == Some(name));
             let expected: Vec<&str> =
                 [name].into_iter().chain(kernel).map(|n| n.as_str()).collect();
@@ -86,8 +86,8 @@ fn one_wrong_element_is_found_in_any_tensor() {
     assert_eq!(differing(&verdict.unwrap()), ["keep"]);
 }
 
-/// Absolute positions are added to the embedding; the attention of such a model is that of `nope`. A
-/// mechanism that no library has would stand here too.
+/// Mechanisms without a recording. Absolute positions are added to the embedding, so their
+/// attention is that of `nope`.
 const UNRECORDED: [&str; 2] = ["sinusoidal", "learned"];
 
 #[test]
@@ -103,7 +103,7 @@ fn every_rival_was_recorded_with_a_library() {
     }
 }
 
-/// What the metadata of a rival's recording say is obeyed.
+/// The settings in a recording's metadata are used.
 #[test]
 fn a_rival_with_other_settings_differs() {
     for (recording, key, value) in [
@@ -210,7 +210,7 @@ fn what_cannot_be_judged_is_named() {
     assert_eq!(differing(&verdict), ["grad.out.weight", "kernel.grad.out.weight"]);
 }
 
-/// A recording of our own decoder, in which the given pairs fall the other way.
+/// Records our own decoder, with the given pairs reversed.
 fn record(
     path: &Path,
     (config, seed): (&DecoderConfig, u64),
@@ -220,7 +220,7 @@ fn record(
     let device = Device::flex().autodiff();
     let mut tensors = config.init_seeded(seed, &device).unwrap().parameters();
     for (_, bias) in tensors.iter_mut().filter(|(name, _)| name.ends_with("delta_proj.bias")) {
-        // Gates wide open, so that a far key matters as much as a near one.
+        // The gates are wide open, so that far keys matter as much as near ones.
         *bias = HostTensor::floats(bias.shape.clone(), vec![6.0; config.heads]);
     }
     let file = TensorFile { path: path.into(), metadata: Default::default(), tensors };
@@ -261,8 +261,8 @@ fn random_tokens(length: usize, vocab: u64) -> Vec<Vec<u32>> {
     (0..2).map(sequence).collect()
 }
 
-/// Two near-threshold pairs that fell the other way are found and followed, and then everything
-/// agrees; a pair far from the threshold is a difference.
+/// Two reversed near-threshold pairs are found and followed, and then everything agrees. A reversed
+/// pair far from the threshold is a difference.
 #[test]
 fn near_threshold_pairs_follow_the_recording_and_others_do_not() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! What `tra bench` measures: one piece of work, prepared once and run again and again.
+//! Measurements of `tra bench`: work that is prepared once and run many times.
 //!
-//! Every case runs in a process of its own, ours and PyTorch's alike, so that its peak memory is
-//! its own. All processes of a group are started and warmed up, and then take turns: a machine
-//! that slows down slows all of them.
+//! Every case runs in its own process, ours and PyTorch's alike, so that peak memory is measured
+//! per case. All processes of a group are started and warmed up. Then they take turns, so that a
+//! machine that slows down slows all of them.
 
+mod op;
 mod participant;
 mod worker;
 
@@ -14,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
-use tra_kernels::attention::{Horizon, Inputs, Rows, Rule, Saved, Shape, backward, forward};
-use tra_kernels::linear;
-use tra_kernels::simd::Isa;
+use tra_kernels::attention::Rule;
 use tra_nn::attention::AnyAttentionConfig;
 use tra_nn::{Cache, Decoder, DecoderConfig, Pass, Size};
 use tra_random::Stream;
@@ -28,29 +27,31 @@ use crate::error::LabError;
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, OptimizerConfig, OptimizerKind};
 use crate::trainer::{Data, StepSettings, Trainer};
+use op::Op;
 use participant::Failed;
 
+pub use op::Peak;
 pub use participant::{By, Participant};
 pub use worker::serve;
 
-/// What is measured.
+/// The work to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
     /// The attention operation alone, forward and backward.
     Op,
-    /// The attention operation alone, forward.
+    /// The attention operation alone, forward only.
     OpForward,
     /// A whole training step: forward, loss, backward, clipping, AdamW.
     TrainStep,
     /// A forward pass without gradients.
     Prefill,
-    /// One more token behind a context of the given length.
+    /// Decoding of one more token after a context of the given length.
     Decode,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Workload; 5] = [
         Workload::Op,
         Workload::OpForward,
@@ -59,7 +60,7 @@ impl Workload {
         Workload::Decode,
     ];
 
-    /// As it is written.
+    /// Returns its name in tables and files.
     pub fn text(self) -> &'static str {
         match self {
             Workload::Op => "op",
@@ -71,65 +72,67 @@ impl Workload {
     }
 }
 
-/// Where the forget gates of the bare operation stand.
+/// Value of the forget gates when the attention operation is measured alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
-    /// At 0, where training begins: every kept key halves the weight of those behind it.
+    /// 0, as at the start of training: every kept key halves the weight of the keys before it.
     #[default]
     Initial,
-    /// At 30: nothing is forgotten, and there is no horizon.
+    /// 30: nothing is forgotten, and there is no horizon.
     Open,
 }
 
-/// More tokens than are decoded in any measurement.
+/// More tokens than any measurement decodes.
 const DECODED: usize = 1 << 16;
 
-/// One piece of work.
+/// One case to measure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What is measured.
+    /// The work to measure.
     pub name: Workload,
     /// The mechanism.
     pub attention: String,
-    /// Layers, width and heads of the decoder; the operation alone has its heads.
+    /// Layers of the decoder.
     pub layers: usize,
-    /// See `layers`.
+    /// Width of the decoder and of the attention operation.
     pub width: usize,
-    /// See `layers`.
+    /// Heads of the decoder and of the attention operation.
     pub heads: usize,
     /// Vocabulary of the decoder.
     pub vocab: usize,
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Length of each; for decoding what the cache holds already.
+    /// Length of each sequence. For decoding: the number of tokens already in the cache.
     pub length: usize,
-    /// Rate of dropout in training.
+    /// Dropout rate in training.
     pub dropout: f64,
-    /// Forget gates of the bare operation.
+    /// Forget gates of the attention operation, if it is measured alone.
     pub gate: Gate,
 }
 
 impl Case {
-    /// The case for a decoder of a known size.
+    /// Creates a case for a decoder of a named size.
     pub fn new(name: Workload, attention: &str, size: Size, batch: usize, length: usize) -> Self {
         let DecoderConfig { layers, width, heads, dropout, .. } = DecoderConfig::sized(size, 256);
         let (attention, gate) = (attention.into(), Gate::Initial);
         Self { name, attention, layers, width, heads, vocab: 256, batch, length, dropout, gate }
     }
 
-    /// Tokens that one run computes.
+    /// Returns the number of tokens that one run computes.
     pub fn tokens(&self) -> usize {
         if self.name == Workload::Decode { self.batch } else { self.batch * self.length }
     }
 
-    /// Operations in the matrix products of the dense algorithm, two a multiplication. A mechanism
-    /// that leaves out far keys does fewer, and may show more than the whole peak.
+    /// Returns the floating-point operations of the dense algorithm's matrix products. A
+    /// multiply-add counts as two.
+    ///
+    /// A mechanism that skips far keys does fewer, so its speed may exceed the peak of the machine.
     pub fn flops(&self) -> f64 {
         let [layers, width, length] = [self.layers, self.width, self.length].map(|n| n as f64);
         let (batch, vocab) = (self.batch as f64, self.vocab as f64);
         let weights = layers * 10.0 * width * width + width * vocab;
-        // Over all heads their widths add up to that of the model.
+        // The widths of all heads add up to the width of the model.
         let pairs = batch * length * (length + 1.0) / 2.0 * width;
         let tokens = self.tokens() as f64;
         match self.name {
@@ -141,13 +144,13 @@ impl Case {
         }
     }
 
-    /// Settings of the decoder.
+    /// Returns the settings of the decoder.
     pub fn decoder_config(&self) -> Result<DecoderConfig, LabError> {
         let Self { layers, width, heads, vocab, dropout, .. } = *self;
         let mut attention: AnyAttentionConfig =
             self.attention.parse().map_err(tra_nn::Error::from)?;
         if let AnyAttentionConfig::Learned(learned) = &mut attention {
-            // As many positions as are asked for, and tokens to decode behind them.
+            // Enough positions for the context and for the decoded tokens.
             learned.count = self.length.saturating_add(DECODED);
         }
         let config = DecoderConfig::new(vocab, layers, width, heads);
@@ -158,7 +161,7 @@ impl Case {
         Ok(self.decoder_config()?.init_seeded(1, device)?)
     }
 
-    /// Trains on the same batch at every step, without an end.
+    /// Returns a trainer that repeats the same batch without end.
     fn trainer(&self, device: &Device) -> Result<Trainer, LabError> {
         let decoder = self.decoder(device)?;
         let (kind, betas) = (OptimizerKind::AdamW, [0.9, 0.98]);
@@ -181,12 +184,12 @@ impl Case {
     }
 }
 
-/// Work that is ready to be run.
+/// A case that is ready to run.
 pub struct PreparedWorkload {
     work: Work,
-    /// How often one run does the work: a single short piece cannot be timed.
+    /// How often one run repeats the work. A single short piece cannot be timed.
     pub repeat: usize,
-    /// Share of the visible pairs that the horizon leaves, where there is one.
+    /// Fraction of the visible pairs within the horizon, for mechanisms that have one.
     pub share_read: Option<f64>,
 }
 
@@ -198,7 +201,7 @@ enum Work {
 }
 
 impl PreparedWorkload {
-    /// Prepares a case, if this machine has the memory for it.
+    /// Prepares a case. Returns an error if this machine has too little memory.
     pub fn new(case: &Case) -> Result<Self, LabError> {
         budget::bench(case)?.check()?;
         let device = Device::flex();
@@ -230,7 +233,7 @@ impl PreparedWorkload {
         Ok(Self { work, repeat, share_read })
     }
 
-    /// Does the work once, [`repeat`](Self::repeat) times over.
+    /// Runs the work [`repeat`](Self::repeat) times.
     pub fn run(&mut self) -> Result<(), LabError> {
         for _ in 0..self.repeat {
             match &mut self.work {
@@ -254,156 +257,23 @@ fn tokens_of(decoder: &Decoder, tokens: &[Vec<u32>]) -> Result<Tensor<2, Int>, L
     Ok(decoder.tokens(tokens).map_err(tra_nn::Error::from)?)
 }
 
-/// The attention operation alone: random normal inputs, one token after another, as a model has
-/// them; for TRA with queries and keys normalised.
-struct Op {
-    rule: Rule<Vec<f32>>,
-    shape: Shape,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    grad: Vec<f32>,
-    out: Vec<f32>,
-    with_backward: bool,
-}
-
-impl Op {
-    fn new(case: &Case) -> Result<Self, LabError> {
-        let Case { batch, heads, width, length, .. } = *case;
-        let dim = width / heads;
-        let shape = Shape { batch, heads, queries: length, keys: length, dim };
-        let count = batch * length * width;
-        let draw = |tag: u64| -> Vec<f32> {
-            (0..count as u64).map(|i| Stream::new(tag).normal(i) as f32).collect()
-        };
-        let normalised = |mut x: Vec<f32>| {
-            for row in x.chunks_mut(dim) {
-                let square = row.iter().map(|x| x * x).sum::<f32>() / dim as f32;
-                row.iter_mut().for_each(|x| *x /= (square + 1e-6).sqrt());
-            }
-            x
-        };
-        let open = case.gate == Gate::Open;
-        let each = |value: f32| vec![value; batch * heads * length];
-        let rule = match case.attention.as_str() {
-            "tra" => Rule::Tra { gate: each(if open { 30.0 } else { 0.0 }), leak: 0.0 },
-            // Queries and keys of RoPE come rotated.
-            "nope" | "rope" => Rule::Dense,
-            "alibi" => {
-                let slope = |head: usize| 2f32.powf(-8.0 * head as f32 / heads as f32);
-                Rule::Slope((1..=heads).map(slope).collect())
-            }
-            // FoX with gates at their initial value forgets by a half at every position.
-            "fox" => Rule::Steps(each(if open { 0.0 } else { -std::f32::consts::LN_2 })),
-            other => return Err(LabError::NoKernel(other.into())),
-        };
-        Ok(Self {
-            rule,
-            shape,
-            q: normalised(draw(1)),
-            k: normalised(draw(2)),
-            v: draw(3),
-            grad: draw(4),
-            out: vec![0.0; count],
-            with_backward: case.name == Workload::Op,
-        })
-    }
-
-    fn inputs(&self) -> Inputs<'_> {
-        let Shape { batch, heads, keys, dim, .. } = self.shape;
-        let rows = [batch, heads, keys];
-        Inputs {
-            shape: self.shape,
-            q: Rows::by_token(&self.q, rows, dim),
-            k: Rows::by_token(&self.k, rows, dim),
-            v: Rows::by_token(&self.v, rows, dim),
-            rule: self.rule.as_ref().map(|x| match self.rule {
-                Rule::Steps(_) => Rows::contiguous(x, [batch, heads, 1], keys),
-                Rule::Slope(_) => Rows::contiguous(x, [1, heads, 1], 1),
-                _ => Rows::by_token(x, rows, 1),
-            }),
-            dropout: None,
-            // As the layer asks for it: a pass without gradients may stop earlier.
-            horizon: if self.with_backward { Horizon::Rounding } else { Horizon::Output },
-            bounds: None,
-            isa: Isa::best(),
-        }
-    }
-
-    fn forward(&mut self) -> Saved {
-        let mut out = std::mem::take(&mut self.out);
-        let saved = forward(&self.inputs(), &mut out);
-        self.out = out;
-        saved
-    }
-
-    fn run(&mut self) {
-        let saved = self.forward();
-        if self.with_backward {
-            let Shape { batch, heads, queries, dim, .. } = self.shape;
-            let grad = Rows::by_token(&self.grad, [batch, heads, queries], dim);
-            black_box(backward(&self.inputs(), &saved, &self.out, grad));
-        }
-        black_box(&self.out);
-    }
-
-    fn share_read(&self) -> f64 {
-        let mut out = vec![0.0; self.out.len()];
-        forward(&self.inputs(), &mut out).share_read(self.shape)
-    }
-}
-
-/// The speed of a large f32 matrix product, in operations a second: what this machine can do.
-pub struct Peak {
-    a: Vec<f32>,
-    b: Vec<f32>,
-}
-
-impl Peak {
-    const SIZE: usize = 1536;
-
-    /// Two square matrices.
-    pub fn new() -> Self {
-        let draw = |tag: u64| -> Vec<f32> {
-            (0..(Self::SIZE * Self::SIZE) as u64)
-                .map(|i| Stream::new(tag).uniform(i) as f32)
-                .collect()
-        };
-        Self { a: draw(1), b: draw(2) }
-    }
-
-    /// Multiplies them; gives how many operations that were.
-    pub fn run(&self) -> f64 {
-        let n = Self::SIZE;
-        let sizes = linear::Sizes { rows: n, input: n, output: n };
-        black_box(linear::forward(sizes, &self.a, &self.b, None));
-        2.0 * (n as f64).powi(3)
-    }
-}
-
-impl Default for Peak {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Before every run: the threads of the one before may still be spinning.
+/// Pause before every run, because the threads of the previous one may still be spinning.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Cases that take turns.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What is measured.
+    /// The work to measure.
     pub name: Workload,
-    /// Sequences.
+    /// Number of sequences.
     pub batch: usize,
-    /// Length of each.
+    /// Length of each sequence.
     pub length: usize,
-    /// Forget gates of the bare operation.
+    /// Forget gates of the attention operation, if it is measured alone.
     pub gate: Gate,
 }
 
-/// Who takes part, and how often.
+/// The participants, and how often they run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A program whose argument `bench-worker` calls [`serve`].
@@ -412,29 +282,29 @@ pub struct Options {
     pub attention: Vec<String>,
     /// Size of the decoder.
     pub size: Size,
-    /// Its vocabulary.
+    /// Vocabulary of the decoder.
     pub vocab: usize,
-    /// Timed runs of each.
+    /// Timed runs per participant.
     pub repeat: usize,
-    /// Threads of each.
+    /// Threads per participant.
     pub threads: usize,
-    /// PyTorch beside ours.
+    /// PyTorch, if it takes part.
     pub torch: Option<Torch>,
 }
 
 /// PyTorch as a participant.
 #[derive(Clone, Debug)]
 pub struct Torch {
-    /// The Python that has it.
+    /// The Python interpreter that has PyTorch.
     pub python: PathBuf,
-    /// Which mechanisms it runs: tra, rope.
+    /// Mechanisms it runs: tra, rope.
     pub attention: Vec<String>,
-    /// In which modes: eager, compiled.
+    /// Modes it runs in: eager, compiled.
     pub modes: Vec<String>,
 }
 
-/// Measures a group. Returns the participants with their times, and the fastest f32 product seen meanwhile,
-/// in operations per second.
+/// Measures a group. Returns the participants with their times, and the speed of the fastest f32
+/// matrix product measured in between, in operations per second.
 pub fn measure(
     group: &Group,
     options: &Options,
@@ -487,7 +357,7 @@ pub(crate) fn in_turns(
     Ok(all.iter().map(|participant| participant.seconds.clone()).collect())
 }
 
-/// Runs everyone once in every round, and then ends them.
+/// Runs every participant once per round, and then ends them.
 fn take_turns(
     all: &mut [Participant],
     repeat: usize,

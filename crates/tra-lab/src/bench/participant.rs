@@ -1,8 +1,8 @@
-//! A process that runs one case when it is told to: ours or PyTorch's, by the same protocol.
+//! A process that runs one case on request, ours or PyTorch's. Both use the same protocol.
 //!
-//! It reads the case as one line of JSON, warms up and answers `{"ready": true}`. Then it answers
-//! every line `run` with `{"seconds": …}`, and `end` with `{"peak_memory_bytes": …}`. Anything that
-//! goes wrong is `{"error": "…"}`.
+//! The process reads the case as one line of JSON, warms up and answers `{"ready": true}`. It
+//! answers every line `run` with `{"seconds": …}`, and `end` with `{"peak_memory_bytes": …}`. It
+//! reports an error as `{"error": "…"}`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,17 +14,17 @@ use super::Case;
 use crate::error::LabError;
 use crate::stats::median;
 
-/// Whose implementation it is.
+/// The implementation that is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Ours.
+    /// This one.
     Us,
     /// PyTorch, eager or compiled.
     Torch(String),
 }
 
 impl By {
-    /// Name in a table.
+    /// Returns its name in a table.
     pub fn label(&self) -> String {
         match self {
             By::Us => "tra".into(),
@@ -33,17 +33,17 @@ impl By {
     }
 }
 
-/// A process that runs one case when it is told to.
+/// A process that runs one case on request.
 pub struct Participant {
-    /// Whose implementation it is.
+    /// The implementation.
     pub by: By,
-    /// What it runs.
+    /// The case.
     pub case: Case,
     /// Seconds of every run so far.
     pub seconds: Vec<f64>,
-    /// Bytes at its peak, once it has ended.
+    /// Peak memory in bytes, known when the process has ended.
     pub peak_memory: u64,
-    /// Share of the visible pairs that were read, where it is known.
+    /// Fraction of the visible pairs that were read, if known.
     pub share_read: Option<f64>,
     child: Child,
     to: Option<ChildStdin>,
@@ -52,9 +52,9 @@ pub struct Participant {
 
 /// Why a process cannot take part.
 pub(super) enum Failed {
-    /// It cannot be started, or has no PyTorch.
+    /// It cannot be started, or PyTorch is missing.
     Never(LabError),
-    /// It cannot do this case, as for want of memory.
+    /// It cannot run this case, for example because memory is short.
     ThisCase(LabError),
 }
 
@@ -66,11 +66,12 @@ impl From<Failed> for LabError {
     }
 }
 
-/// PyTorch's side of the comparison, written to be fair to it; it travels in the program.
+/// The PyTorch side of the comparison, embedded in the program.
 const PEER: &str = include_str!("peer.py");
 
 impl Participant {
-    /// `program` is one whose argument `bench-worker` calls [`serve`](super::serve).
+    /// Starts this implementation. The argument `bench-worker` of `program` must call
+    /// [`serve`](super::serve).
     pub(super) fn ours(case: Case, program: &Path, threads: usize) -> Result<Self, LabError> {
         let mut command = Command::new(program);
         command.arg("bench-worker").env("RAYON_NUM_THREADS", threads.to_string());
@@ -85,8 +86,8 @@ impl Participant {
     ) -> Result<Self, Failed> {
         let mut command = Command::new(python);
         command.args(["-c", PEER]);
-        // Far keys get denormal weights, which slow PyTorch's TRA to half; we take them for 0, and so
-        // may it.
+        // Far keys get denormal weights, which double the time of TRA in PyTorch. Our kernels flush
+        // them to 0, so PyTorch may too.
         let more = json!({ "mode": mode, "threads": threads, "flush_denormal": true });
         let named =
             |error| LabError::Other(format!("PyTorch through {}: {error}", python.display()));
@@ -98,12 +99,12 @@ impl Participant {
 
     fn start(mut command: Command, by: By, case: Case, more: Value) -> Result<Self, Failed> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // What PyTorch has to say about itself is not for this table.
+        // PyTorch's own messages do not belong in the output.
         command.stderr(if by == By::Us { Stdio::inherit() } else { Stdio::null() });
         let cannot = |error| Failed::Never(LabError::Other(format!("cannot be started: {error}")));
         let mut child = command.spawn().map_err(cannot)?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
-        let Some(from) = from else { unreachable!("standard output was asked for") };
+        let Some(from) = from else { unreachable!("standard output is piped") };
         let mut request = serde_json::to_value(&case).unwrap_or_default();
         if let (Some(request), Some(more)) = (request.as_object_mut(), more.as_object()) {
             request.extend(more.clone());
@@ -116,26 +117,29 @@ impl Participant {
         Ok(participant)
     }
 
-    /// Asks, and returns the answer.
+    /// Sends a request and returns the answer.
     fn ask(&mut self, line: &str) -> Result<Value, Failed> {
         let wrong = |text: String| Err(Failed::ThisCase(LabError::Other(text)));
         if let Some(to) = &mut self.to {
-            // A process that is gone says why on its standard output, if anywhere.
+            // A write error is ignored: a process that ended has explained why on its standard
+            // output.
             let _ = writeln!(to, "{line}").and_then(|()| to.flush());
         }
         let mut text = String::new();
         if let Err(error) = self.from.read_line(&mut text) {
-            return wrong(format!("cannot be heard: {error}"));
+            return wrong(format!("its answer cannot be read: {error}"));
         }
         if text.is_empty() {
             let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-            return wrong(format!("ended without an answer ({status}); was there enough memory?"));
+            return wrong(format!(
+                "ended without an answer ({status}); if memory ran out, measure a smaller case"
+            ));
         }
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         match answer["error"].as_str() {
             Some(error) => {
                 let error = LabError::Other(format!("{}: {error}", self.case.attention));
-                // What has no PyTorch says which kind of error it is.
+                // The answer says so if PyTorch is missing.
                 let never = answer["missing"] == "torch";
                 Err(if never { Failed::Never(error) } else { Failed::ThisCase(error) })
             }
@@ -146,7 +150,7 @@ impl Participant {
 
     pub(super) fn run(&mut self) -> Result<(), LabError> {
         let answer = self.ask("run")?;
-        let missing = || LabError::Other("no seconds in the answer".into());
+        let missing = || LabError::Other("the answer contains no seconds".into());
         self.seconds.push(answer["seconds"].as_f64().ok_or_else(missing)?);
         Ok(())
     }
@@ -158,7 +162,7 @@ impl Participant {
         Ok(())
     }
 
-    /// Median of the runs.
+    /// Returns the median time of the runs.
     pub fn median(&self) -> f64 {
         median(&self.seconds)
     }
@@ -167,7 +171,7 @@ impl Participant {
 impl Drop for Participant {
     fn drop(&mut self) {
         if self.to.is_some() {
-            // An error elsewhere: nobody will ask this one again.
+            // After an error elsewhere nobody asks this process again.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Case, PreparedWorkload};
 use crate::error::LabError;
 
-/// Runs one case for the process that started this one; whether it could.
+/// Runs one case for the process that started this one. Returns whether it succeeded.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<bool> {
     let mut say = |value: &Value| writeln!(output, "{value}").and_then(|()| output.flush());
     let mut lines = input.lines();
@@ -39,20 +39,20 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<boo
     Ok(true)
 }
 
-/// Warms up a case, and finds out how often to run it so that it can be timed.
+/// Warms up a case, and returns how often to repeat it per timing.
 fn prepare(line: &str) -> Result<(PreparedWorkload, usize), LabError> {
     let case: Case = serde_json::from_str(line)
         .map_err(|error| LabError::Other(format!("not a case: {error}")))?;
     let mut work = PreparedWorkload::new(&case)?;
     let begin = Instant::now();
-    // Slow work is warm after once.
+    // Slow work is warm after one run.
     for _ in 0..3 {
         work.run()?;
         if begin.elapsed() > Duration::from_secs(2) {
             break;
         }
     }
-    // A single short run cannot be timed well.
+    // A single short run cannot be timed precisely.
     let begin = Instant::now();
     work.run()?;
     let runs = (0.05 / begin.elapsed().as_secs_f64().max(1e-6)).ceil().clamp(1.0, 1000.0) as usize;

@@ -1,4 +1,4 @@
-//! How long an experiment will take, by trying it: a few steps and passes of every model.
+//! Time estimate of an experiment, from a few steps and passes of every model.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,20 +17,22 @@ use crate::run_dir::RunDir;
 use crate::session::ended_at;
 use crate::train::forecast;
 
-/// What is left to do.
+/// The work that is left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Runs that are not trained to their end.
+    /// Number of runs that are not fully trained.
     pub runs: usize,
-    /// Tests that are not made.
+    /// Number of tests that are left.
     pub tests: usize,
-    /// Seconds of every run that has something left: to train it, and to test it if every length is tested.
+    /// Seconds per unfinished run: for training, and for testing at every length.
     pub seconds: Vec<[f64; 2]>,
 }
 
 impl Estimate {
-    /// Seconds until all is done, with so many runs at a time, each begun when another has ended; and of these the share
-    /// of the tests.
+    /// Returns the seconds until everything is done with `jobs` runs at a time, and the fraction of
+    /// that time for tests.
+    ///
+    /// Each run starts when another one has finished.
     pub fn side_by_side(&self, jobs: usize) -> (f64, f64) {
         let mut ends = vec![0.0; jobs.max(1)];
         for [training, testing] in &self.seconds {
@@ -43,10 +45,10 @@ impl Estimate {
     }
 }
 
-/// Lengths in tokens at which a pass is tried; time grows with the length and with its square.
+/// Lengths in tokens at which a pass is measured. The time has a linear and a quadratic part.
 const TRIED: [usize; 2] = [512, 2048];
 
-/// Seconds of a training step, and of a pass: for a token, and for a pair of tokens.
+/// Seconds per training step, per token of a pass, and per pair of tokens of a pass.
 #[derive(Clone, Copy)]
 struct Speed {
     step: f64,
@@ -54,7 +56,7 @@ struct Speed {
     pair: f64,
 }
 
-/// Steps of a run that are not taken, and tests of it that are not made.
+/// Returns the steps and the tests of a run that are left.
 fn left<'a>(trial: &'a Trial, task: &OpenTask) -> Result<(u64, Vec<&'a EvalSpec>), LabError> {
     let config = &trial.cell.config;
     let (mut steps, mut known) = (config.steps, Evaluation::default());
@@ -65,7 +67,7 @@ fn left<'a>(trial: &'a Trial, task: &OpenTask) -> Result<(u64, Vec<&'a EvalSpec>
         };
         Ok((run.position()?.map_or(0, |position| position.step), ended))
     };
-    // A run that cannot be read has all of it left: making it will say what is wrong.
+    // A run that cannot be read counts as not started. Training it will report the error.
     if let Ok((taken, ended)) = RunDir::open(&trial.cell.path).and_then(|run| state(&run)) {
         steps -= taken.min(steps);
         if let Some(evaluation) = ended {
@@ -75,7 +77,7 @@ fn left<'a>(trial: &'a Trial, task: &OpenTask) -> Result<(u64, Vec<&'a EvalSpec>
     Ok((steps, trial.left(task, &known)?))
 }
 
-/// How many runs have something left to do.
+/// Returns how many runs have something left to do.
 pub(super) fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     let mut count = 0;
     for trial in trials {
@@ -85,7 +87,7 @@ pub(super) fn unfinished(trials: &[Trial]) -> Result<usize, LabError> {
     Ok(count)
 }
 
-/// Tries every model that has something left to do.
+/// Measures every model that has something left to do.
 pub fn estimate(trials: &[Trial], device: &Device) -> Result<Estimate, LabError> {
     let mut speeds: BTreeMap<(&str, &str), Speed> = BTreeMap::new();
     let mut estimate = Estimate::default();

@@ -1,4 +1,4 @@
-//! The file of an experiment that trains models: models x tasks x seeds, at one of two scales.
+//! File format of an experiment that trains models: models x tasks x seeds, at one of two scales.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,130 +12,130 @@ use crate::error::LabError;
 use crate::eval::EvalSpec;
 use crate::sweep::Cell;
 
-/// An experiment that trains models, as its file has it.
+/// An experiment that trains models, as read from its file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
-    /// What stands above the table.
+    /// Title of the table.
     pub title: String,
-    /// Every run is made with each of them.
+    /// Seeds; every run is trained with each of them.
     pub seeds: Vec<u64>,
-    /// The rows of the table.
+    /// Rows of the table.
     #[serde(rename = "model")]
     pub models: Vec<Model>,
-    /// What they learn.
+    /// Tasks the models are trained on.
     #[serde(rename = "task")]
     pub tasks: Vec<TaskEntry>,
-    /// What two cores do in an hour or so.
+    /// Settings that take two cores about an hour.
     pub quick: ScaleSettings,
     /// The paper's own sizes, steps and batch.
     pub paper: ScaleSettings,
 }
 
-/// A row of the table.
+/// A model: one row of the table.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// What it is called.
+    /// Name of the model.
     pub name: String,
-    /// The mechanism and its settings; missing: the mechanism of that name.
+    /// The mechanism and its settings. Default: the mechanism with the model's name.
     pub attention: Option<Table>,
-    /// With which seeds at quick scale; none means every one.
+    /// Seeds at quick scale. Empty: all of them.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// Settings of its runs that are not those of the scale.
+    /// Settings of its runs that differ from those of the quick scale.
     #[serde(default)]
     pub quick: Table,
-    /// See `quick`.
+    /// Settings of its runs that differ from those of the paper scale.
     #[serde(default)]
     pub paper: Table,
 }
 
-/// Something to learn.
+/// A task of an experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskEntry {
-    /// What it is called.
+    /// Name of the task.
     pub name: String,
     /// The task and its settings.
     pub settings: Table,
-    /// Who learns it; none means every model.
+    /// Models trained on it. Empty: all of them.
     #[serde(default)]
     pub models: Vec<String>,
-    /// With which seeds at quick scale; none means every one.
+    /// Seeds at quick scale. Empty: all of them.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// Settings of its runs that are not those of the scale.
+    /// Settings of its runs that differ from those of the quick scale.
     #[serde(default)]
     pub quick: Table,
-    /// See `quick`.
+    /// Settings of its runs that differ from those of the paper scale.
     #[serde(default)]
     pub paper: Table,
 }
 
-/// How large an experiment is.
+/// Settings of one scale.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleSettings {
-    /// In place of the experiment's, unless there are none.
+    /// Seeds that replace those of the experiment. Empty: those of the experiment.
     #[serde(default)]
     pub seeds: Vec<u64>,
-    /// Settings of every run, as in the config of a single one.
+    /// Settings of every run, as in the config of a single run.
     pub run: Table,
-    /// What trained models are tested on.
+    /// Tests of the trained models.
     #[serde(rename = "test", default)]
     pub tests: Vec<Test>,
-    /// For tasks of text: which, and at which windows it is read.
+    /// For text tasks: the text and the windows at which it is read.
     pub text: Option<TextSettings>,
 }
 
-/// The text of an experiment; where it is, the user says.
+/// The text of an experiment. The user chooses where it is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextSettings {
-    /// What `tra data get` calls it.
+    /// Name of the data set for `tra data get`.
     pub set: String,
-    /// Tokens of a tokenizer to be learned; missing: GPT-2's.
+    /// Vocabulary size of a tokenizer to learn. Default: GPT-2's tokenizer.
     pub vocab: Option<usize>,
     /// Windows at which perplexity is measured.
     pub windows: Vec<usize>,
-    /// How many tokens of the test text; missing: all.
+    /// Number of tokens of the test text. Default: all.
     pub limit: Option<usize>,
 }
 
-/// A column of the table, or several.
+/// One or more columns of the table.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
     /// The split.
     pub split: String,
-    /// The lengths, ascending.
+    /// The lengths, in ascending order.
     pub lengths: Vec<Lengths>,
-    /// Sequences at each length.
+    /// Sequences per length.
     pub sequences: u64,
-    /// Who is tested so; none means every model.
+    /// Models with this test. Empty: all of them.
     #[serde(default)]
     pub models: Vec<String>,
-    /// Who is not.
+    /// Models without this test.
     #[serde(default)]
     pub except: Vec<String>,
-    /// On which tasks; none means every task.
+    /// Tasks with this test. Empty: all of them.
     #[serde(default)]
     pub tasks: Vec<String>,
 }
 
-/// Which of the two scales.
+/// Scale of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// An hour or so on two cores.
+    /// About an hour on two cores.
     #[default]
     Quick,
-    /// The paper's own.
+    /// The paper's own scale.
     Paper,
 }
 
 impl Scale {
-    /// What users type.
+    /// Returns the name that users type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -149,48 +149,48 @@ impl std::str::FromStr for Scale {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = [Self::Quick, Self::Paper].into_iter().find(|scale| scale.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no scale; there are quick and paper"))
+        found.ok_or_else(|| format!("{name:?} is not a scale; use quick or paper"))
     }
 }
 
-/// One run of an experiment, and what it is tested on.
+/// One run of an experiment and its tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// The name of the task.
+    /// Name of the task.
     pub task: String,
-    /// The name of the model.
+    /// Name of the model.
     pub model: String,
-    /// How to train it.
+    /// Folder and settings of the run.
     pub cell: Cell,
-    /// How to test it, in this order.
+    /// Its tests, in this order.
     pub tests: Vec<EvalSpec>,
 }
 
-/// What of an experiment is wanted; empty lists mean all.
+/// Selected runs of an experiment. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Names of models.
     pub models: Vec<String>,
     /// Names of tasks.
     pub tasks: Vec<String>,
-    /// Seeds, in place of the experiment's.
+    /// Seeds that replace those of the experiment.
     pub seeds: Vec<u64>,
 }
 
 impl Selection {
-    /// Whether anything was chosen.
+    /// Returns whether anything was selected.
     pub(crate) fn is_some(&self) -> bool {
         !(self.models.is_empty() && self.tasks.is_empty() && self.seeds.is_empty())
     }
 }
 
 impl Grid {
-    /// Understands a file.
+    /// Parses the text of an experiment's file.
     pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
         toml::from_str(text).map_err(|e| LabError::config(path, text, &e))
     }
 
-    /// The settings of a scale.
+    /// Returns the settings of a scale.
     pub fn scale(&self, scale: Scale) -> &ScaleSettings {
         match scale {
             Scale::Quick => &self.quick,
@@ -198,8 +198,10 @@ impl Grid {
         }
     }
 
-    /// All runs in a fixed order, every one of them checked: the first seed of every model, then the
-    /// second, so that a table with fewer seeds is there early.
+    /// Returns all runs in a fixed order, and checks each of them.
+    ///
+    /// The first seed of every model comes first, then the second, so that a table with fewer seeds
+    /// is available early.
     pub fn trials(
         &self,
         scale: Scale,
@@ -212,11 +214,11 @@ impl Grid {
         let seeds = [&selection.seeds, own, &self.seeds].into_iter().find(|list| !list.is_empty());
         let (mut trials, mut seen) = (Vec::new(), BTreeSet::new());
         for seed in seeds.into_iter().flatten() {
-            // One that is listed twice is still one run, and one row of a mean.
+            // A duplicate seed is one run, so that a mean does not count it twice.
             if !seen.insert(*seed) {
                 continue;
             }
-            // Seeds that were asked for take the place of every list of the file.
+            // Requested seeds replace every list of seeds in the file.
             let all = given || scale == Scale::Paper;
             let with = |own: &[u64]| all || own.is_empty() || own.contains(seed);
             for task in &self.tasks {
@@ -234,7 +236,8 @@ impl Grid {
         }
         match trials.is_empty() {
             true => Err(LabError::Setting(
-                "no run has all of the models, tasks and seeds asked for, or there are no seeds"
+                "no run has all of the requested models, tasks and seeds; request others, or add \
+                 seeds to the experiment"
                     .into(),
             )),
             false => Ok(trials),
@@ -283,13 +286,15 @@ impl Grid {
         Ok(Trial { task, model, cell: Cell { path, config }, tests })
     }
 
-    /// Every name that is used must be there, and none twice.
+    /// Checks that every name in use exists and that no name is used twice.
     pub fn check_names(&self, scale: Scale, selection: &Selection) -> Result<(), LabError> {
         let models: Vec<&String> = self.models.iter().map(|model| &model.name).collect();
         let tasks: Vec<&String> = self.tasks.iter().map(|task| &task.name).collect();
         for (kind, names) in [("model", &models), ("task", &tasks)] {
             if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
-                return Err(LabError::Setting(format!("two {kind}s have one name")));
+                return Err(LabError::Setting(format!(
+                    "two {kind}s have the same name; rename one of them"
+                )));
             }
         }
         let tests = &self.scale(scale).tests;
@@ -302,7 +307,7 @@ impl Grid {
     }
 }
 
-/// Says which test cannot be made, if there is one: now, and not after the training.
+/// Checks whether every test is possible before training starts.
 fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
     if tests.is_empty() {
         return Ok(());
@@ -311,7 +316,9 @@ fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
     for EvalSpec { split, lengths, sequences, seed } in tests {
         task.split(split)?;
         if *sequences == 0 {
-            return Err(LabError::Setting(format!("a test of {split} has no sequences")));
+            return Err(LabError::Setting(format!(
+                "a test of {split} has no sequences; set sequences to at least 1"
+            )));
         }
         task.draw_length((lengths.from, lengths.to), Stream::new(*seed))?;
         task.draw_length((lengths.to, lengths.to), Stream::new(*seed))?;
@@ -319,7 +326,7 @@ fn check(config: &RunConfig, tests: &[EvalSpec]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Says so if a name is used that is not among the known ones.
+/// Checks that all used names are known.
 fn known<'a>(
     kind: &str,
     names: &[&String],
@@ -330,12 +337,12 @@ fn known<'a>(
     Err(LabError::Setting(format!("no {kind} {name:?}; there are {}", all.join(", "))))
 }
 
-/// Whether a name is in a list, of which an empty one means all.
+/// Returns whether a name is in a list. An empty list contains every name.
 fn listed(list: &[String], name: &String) -> bool {
     list.is_empty() || list.contains(name)
 }
 
-/// Puts what is in `over` into `table`, table by table.
+/// Merges `over` into `table`, recursively.
 fn merge(table: &mut Table, over: &Table) {
     for (key, value) in over {
         match (table.get_mut(key), value) {
@@ -414,7 +421,11 @@ length = '1..40'
         assert_eq!(first.tests[1].lengths, Lengths { from: 8, to: 8 });
         assert_eq!((first.tests[0].seed, trials[2].tests[0].seed), (1, 2));
         let some = Selection { models: vec!["tra".into()], seeds: vec![7], ..Default::default() };
-        assert_eq!(all(&some).unwrap().len(), 2, "with the letters, whose own seed is another");
+        assert_eq!(
+            all(&some).unwrap().len(),
+            2,
+            "including letters, whose own list has another seed"
+        );
         let twice = Selection { seeds: vec![7, 7], ..some.clone() };
         assert_eq!(all(&twice).unwrap().len(), 2, "a seed listed twice is one run");
         let paper = file.trials(Scale::Paper, &some, Path::new("o")).unwrap();
@@ -434,7 +445,7 @@ length = '1..40'
             ("tasks = ['letters']", "tasks = ['letter']", "letter"),
             ("split = 'iid'", "split = 'idd'", "idd"),
             ("steps = 5", "stepz = 5", "stepz"),
-            ("name = 'rope-qk'", "name = 'tra'", "one name"),
+            ("name = 'rope-qk'", "name = 'tra'", "the same name"),
             ("lengths = ['1..6', 8]", "lengths = [41]", "41"),
             ("sequences = 3", "sequences = 0", "no sequences"),
             ("seeds = [1, 2]", "seeds = []", "no run"),

@@ -1,7 +1,8 @@
-//! The experiments of the paper: trained, tested, and summed up in a table and a page.
+//! The experiments of the paper: training, tests, a table and a page.
 //!
-//! A run of an experiment is a folder like any other, and so is what is found in it: a test that is there
-//! is not made again. So an experiment that was cut goes on where it was, and ends with the same table.
+//! Every run of an experiment is an ordinary run directory that also contains its results. Runs and
+//! tests that are already finished are not repeated. So an interrupted experiment continues where
+//! it stopped and ends with the same table.
 
 mod estimate;
 mod grid;
@@ -35,15 +36,15 @@ pub use workers::{Jobs, WorkerCommand, stop_with_parent};
 /// An experiment.
 #[derive(Clone, Debug)]
 pub enum Experiment {
-    /// Models learn tasks and are tested at longer lengths.
+    /// Trains models on tasks and tests them at longer lengths.
     Tasks(Grid),
-    /// Models learn a text, whose perplexity is measured at longer windows.
+    /// Trains models on a text and measures its perplexity at longer windows.
     Text(Grid),
-    /// Training steps are timed.
+    /// Times training steps.
     Timing(Timing),
 }
 
-/// The experiments that come with the program, in the order in which `all` makes them.
+/// The built-in experiments, in the order in which `all` runs them.
 const BUILT_IN: [(&str, &str); 9] = [
     ("flipflop", include_str!("../../experiments/flipflop.toml")),
     ("copy", include_str!("../../experiments/copy.toml")),
@@ -57,12 +58,12 @@ const BUILT_IN: [(&str, &str); 9] = [
 ];
 
 impl Experiment {
-    /// Names of the experiments that come with the program.
+    /// Returns the names of the built-in experiments.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// Reads the experiment of a name, or of a TOML file.
+    /// Opens a built-in experiment by name, or reads a TOML file.
     pub fn open(name: &str) -> Result<Self, LabError> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(text, Path::new(&format!("{name}.toml")));
@@ -73,12 +74,12 @@ impl Experiment {
         }
         let known: Vec<&str> = Self::names().collect();
         Err(LabError::Setting(format!(
-            "no experiment {name:?}; there are {}, and TOML files",
+            "no experiment {name:?}; there are {}, or name a TOML file",
             known.join(", ")
         )))
     }
 
-    /// Understands the text of a file.
+    /// Parses the text of an experiment's file.
     pub fn parse(text: &str, path: &Path) -> Result<Self, LabError> {
         let wrong = |error| LabError::config(path, text, &error);
         let table: toml::Table = toml::from_str(text).map_err(wrong)?;
@@ -92,15 +93,15 @@ impl Experiment {
         })
     }
 
-    /// Says what of `options` does not fit, before anything is made.
+    /// Checks whether `options` fit the experiment, before anything runs.
     pub fn check(&self, options: &Options) -> Result<(), LabError> {
         match self {
             Self::Tasks(grid) => {
                 grid.check_names(options.scale, &options.selection)?;
                 match options.text {
-                    Some(_) => Err(LabError::Setting(
-                        "--text is for wikitext: this experiment reads no text".into(),
-                    )),
+                    Some(_) => {
+                        Err(LabError::Setting("--text is for wikitext only; leave it out".into()))
+                    }
                     None => Ok(()),
                 }
             }
@@ -111,7 +112,7 @@ impl Experiment {
             }
             Self::Timing(_) if options.text.is_some() || options.selection.is_some() => {
                 Err(LabError::Setting(
-                    "timing has no models, tasks, seeds or text to choose from".into(),
+                    "timing has no models, tasks, seeds or text to choose; omit those flags".into(),
                 ))
             }
             Self::Timing(_) => Ok(()),
@@ -119,23 +120,23 @@ impl Experiment {
     }
 }
 
-/// What of an experiment is wanted, and where it goes.
+/// Which part of an experiment to run, and where.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How large it is.
+    /// The scale.
     pub scale: Scale,
-    /// Which of its runs.
+    /// The selected runs.
     pub selection: Selection,
-    /// Where the text is, for an experiment that reads one.
+    /// Location of the text, for an experiment that reads one.
     pub text: Option<PathBuf>,
     /// Folder of the runs and the results.
     pub out: PathBuf,
-    /// What stands in the page as the command that repeats it.
+    /// The command shown in the page.
     pub command: String,
 }
 
 impl Options {
-    /// Everything at quick scale, into a folder.
+    /// Returns options for the whole experiment at quick scale.
     pub fn quick(out: impl Into<PathBuf>) -> Self {
         Self {
             scale: Scale::Quick,
@@ -147,29 +148,31 @@ impl Options {
     }
 }
 
-/// Where an experiment is computed.
+/// Where and how an experiment is computed.
 pub struct Place<'a> {
     /// The device.
     pub device: &'a Device,
-    /// How many runs at a time; `None`: one per thread.
+    /// Number of parallel runs. `None`: one per thread.
     pub jobs: Option<usize>,
-    /// How to start a process that makes runs. Without one, runs are made one after the other here.
+    /// How to start a worker process. Without one, runs are trained one after the other in this
+    /// process.
     pub worker: Option<WorkerCommand>,
 }
 
-/// What came of an experiment.
+/// Result of an experiment.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The table, for people.
+    /// The table as text.
     pub table: String,
     /// The files that were written.
     pub files: Vec<PathBuf>,
 }
 
-/// Makes an experiment: trains and tests what is not there yet, and writes the table, the raw results and
-/// the page. Returns `None` if `interrupted` was set; the same call goes on from there.
+/// Runs an experiment: trains and tests what is missing, and writes the table, the raw results and
+/// the page.
 ///
-/// Runs that fail are noted in `failures`, and the others go on.
+/// Returns `None` if `interrupted` was set; the same call then continues the experiment. A run that
+/// fails is noted in `failures`, and the others continue.
 ///
 /// ```no_run
 /// use std::sync::atomic::AtomicBool;
@@ -213,7 +216,7 @@ pub fn run(
     {
         return Ok(None);
     }
-    // What the workers have made is found to be done.
+    // Runs that the workers have finished are skipped here.
     if !plan.make(worker.is_some(), place.device, interrupted, failures, observer)? {
         return Ok(None);
     }
@@ -222,7 +225,7 @@ pub fn run(
     Ok(Some(finished))
 }
 
-/// Says what there is to do and how long it will take, and does nothing.
+/// Reports what is left to do and how long it will take. Trains nothing.
 pub fn dry_run(
     experiment: Experiment,
     options: &Options,
@@ -239,7 +242,7 @@ pub fn dry_run(
     }
 }
 
-/// Makes runs for the process that started this one, until none is left; whether it came to that.
+/// Trains runs in a worker process until none is left. Returns `false` if it was interrupted.
 pub fn work(
     experiment: Experiment,
     options: &Options,
@@ -248,7 +251,7 @@ pub fn work(
     observer: &mut dyn Observer,
 ) -> Result<bool, LabError> {
     let plan = Plan::new(experiment, options, observer)?;
-    // The process that started this one comes by every run that failed here, and lists them all.
+    // The parent process visits every failed run too, and lists all failures.
     plan.make(true, device, interrupted, &mut Failures::default(), observer)
 }
 
@@ -257,7 +260,7 @@ struct Plan {
     grid: Grid,
     scale: Scale,
     trials: Vec<Trial>,
-    /// The text and where it is.
+    /// The text settings and the folder of the text.
     text: Option<(TextSettings, PathBuf)>,
 }
 
@@ -285,7 +288,7 @@ impl Plan {
         Ok(Self { grid, scale, trials, text })
     }
 
-    /// How many runs have something left to do.
+    /// Returns how many runs have something left to do.
     fn unfinished(&self) -> Result<usize, LabError> {
         match &self.text {
             Some((settings, _)) => text::unfinished(&self.trials, settings),
@@ -298,8 +301,8 @@ impl Plan {
         Ok(Jobs::new(asked, rayon::current_num_threads(), self.unfinished()?))
     }
 
-    /// Tells what is left, and how long that takes; one run at a time is tried, with the threads that it
-    /// will have.
+    /// Reports what is left and how long it will take. Measures one run at a time, with as many
+    /// threads as it will have.
     fn forecast(
         &self,
         jobs: Jobs,
@@ -311,7 +314,7 @@ impl Plan {
         let estimate = jobs.with_threads(|| estimate(&self.trials, device))?;
         let work = self.unfinished()?;
         let (seconds, testing) = estimate.side_by_side(jobs.count);
-        // More of them than there are threads take turns.
+        // More threads than the machine has take turns.
         let crowded = (jobs.count * jobs.threads) as f64 / rayon::current_num_threads() as f64;
         let time = duration(seconds * crowded.max(1.0));
         if jobs.count > 1 {
@@ -325,7 +328,10 @@ impl Plan {
             (runs, 0) => format!("{runs} to train: about {time}"),
             (runs, tests) => {
                 let share = 100.0 * testing;
-                format!("{runs} to train, {tests} tests: about {time}, at most {share:.0}% of it for the tests")
+                format!(
+                    "{runs} to train, {tests} tests: about {time}, at most {share:.0}% of it \
+                     for the tests"
+                )
             }
         });
         Ok(())
@@ -357,7 +363,7 @@ impl Plan {
         let warn = |text| observer.warn(text);
         let mut page = crate::report::load(&title, &paths, None, commands, &device, warn)?;
         for run in &mut page.runs {
-            // Not by their order: one that cannot be read is not on the page.
+            // Found by name, because a run that cannot be read is not on the page.
             let Some(trial) = trials.iter().find(|trial| trial.cell.name() == run.name) else {
                 continue;
             };
@@ -383,7 +389,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// The settings that travel in the program are sound at both scales.
+    /// The built-in settings are valid at both scales.
     #[test]
     fn every_experiment_can_be_planned() {
         for name in Experiment::names() {

@@ -1,4 +1,4 @@
-//! Making the runs of an experiment: training, tests, and what other processes are at.
+//! Scheduling of an experiment's runs: training, tests, and waiting for other processes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,11 +13,12 @@ use crate::run_dir::RunDir;
 use crate::sweep::{Done, Failures, run_cell};
 
 impl Plan {
-    /// Trains and tests every run; whether it came to the end.
+    /// Trains and tests every run. Returns `false` if it was interrupted.
     ///
-    /// Waits for runs that another process is at, and goes on with them if that process does not finish
-    /// them. A run that fails is noted, and the others go on. `among_others`: other processes of ours
-    /// make the same runs, so that it is not told of every run that they made it.
+    /// Waits for runs that another process is training, and continues them if that process does not
+    /// finish them. A run that fails is noted, and the others continue. With `among_others`, other
+    /// workers of this experiment share the runs, so a run that another worker finished is not
+    /// reported.
     pub(super) fn make(
         &self,
         among_others: bool,
@@ -32,7 +33,7 @@ impl Plan {
             for index in left {
                 let cell = &self.trials[index].cell;
                 let number = format!("{}/{}", index + 1, self.trials.len());
-                // The lock is held through the tests as well, which two processes must not make twice.
+                // The lock is held during the tests too, so that no other process repeats them.
                 let one = run_cell(cell, &number, device, interrupted, observer);
                 let Some((done, lock)) = failures.note(cell, one, observer) else { continue };
                 if !among_others {
@@ -72,7 +73,7 @@ impl Plan {
         }
     }
 
-    /// Waits until nobody is at one of these runs; whether it came to that.
+    /// Waits until one of these runs is free. Returns `false` if it was interrupted.
     fn wait(
         &self,
         left: &[usize],
@@ -87,7 +88,8 @@ impl Plan {
             }
             Ok(left.is_empty())
         };
-        // Others may have finished since this process came to their runs: then there is nothing to wait for.
+        // Another process may have finished since this one reached its run. Then there is nothing
+        // to wait for.
         let mut free = one_is_free()?;
         if !free {
             let runs = plural(left.len(), "run");

@@ -1,4 +1,4 @@
-//! Text for an experiment: where it is, its tokenizer, and perplexity in place of tests.
+//! Text of an experiment: its location, its tokenizer, and perplexity instead of tests.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,18 @@ use crate::session::ended_at;
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Chunk, Protocol::Sliding];
 
-/// The text settings of a scale.
+/// Returns the text settings of a scale.
 pub fn settings(grid: &Grid, scale: Scale) -> Result<&TextSettings, LabError> {
-    let missing = || LabError::Setting(format!("the {} scale has no [text]", scale.name()));
+    let missing = || {
+        LabError::Setting(format!(
+            "the {} scale has no [text]; add that table to the experiment",
+            scale.name()
+        ))
+    };
     grid.scale(scale).text.as_ref().ok_or_else(missing)
 }
 
-/// Where the text is.
+/// Returns the folder of the text.
 pub fn folder(part: &TextSettings, given: Option<&Path>) -> Result<PathBuf, LabError> {
     let folder = match given {
         Some(folder) => folder.to_path_buf(),
@@ -30,7 +35,7 @@ pub fn folder(part: &TextSettings, given: Option<&Path>) -> Result<PathBuf, LabE
     };
     if Corpus::find(&folder, Part::Train).is_err() {
         return Err(LabError::Setting(format!(
-            "no text in {}: fetch it with tra data get {}, or name a folder that has it with --text",
+            "no text in {}; fetch it with tra data get {}, or name its folder with --text",
             folder.display(),
             part.set
         )));
@@ -38,7 +43,8 @@ pub fn folder(part: &TextSettings, given: Option<&Path>) -> Result<PathBuf, LabE
     Ok(folder)
 }
 
-/// Puts the text and its tokenizer into the tasks of an experiment; learns the tokenizer if it is not there.
+/// Adds the text and its tokenizer to the tasks of an experiment. Learns the tokenizer if it does
+/// not exist yet.
 pub fn prepare(
     grid: &mut Grid,
     part: &TextSettings,
@@ -49,7 +55,7 @@ pub fn prepare(
     let tokenizer = match part.vocab {
         None => "gpt2".to_string(),
         Some(vocab) => {
-            let unwritable = |error| LabError::io("cannot make", out, error);
+            let unwritable = |error| LabError::io("cannot create", out, error);
             tra_disk::create_dir_all(out).map_err(unwritable)?;
             let file = out.join("tokenizer.json");
             if !file.exists() {
@@ -67,7 +73,7 @@ pub fn prepare(
     Ok(folder)
 }
 
-/// Measures a trained run at every window, unless that was done before.
+/// Measures a trained run at every window, unless all of them are already measured.
 pub fn test(
     trial: &Trial,
     part: &TextSettings,
@@ -87,7 +93,7 @@ pub fn test(
     Ok(true)
 }
 
-/// How many runs are not trained, or not measured.
+/// Returns how many runs are not trained or not measured.
 pub fn unfinished(trials: &[Trial], part: &TextSettings) -> Result<usize, LabError> {
     let windows = windows(part)?;
     let mut count = 0;
@@ -111,7 +117,7 @@ fn windows(part: &TextSettings) -> Result<Vec<Windows>, LabError> {
     Ok(windows)
 }
 
-/// Whether perplexity at every window is known of a run after this step.
+/// Returns whether perplexity at every window is known for this step of a run.
 fn is_measured(run: &RunDir, step: u64, windows: &[Windows]) -> Result<bool, LabError> {
     let has = |known: &Perplexity, w: &Windows| {
         known.results.iter().any(|r| (r.protocol, r.window) == (w.protocol, w.window))
@@ -120,7 +126,7 @@ fn is_measured(run: &RunDir, step: u64, windows: &[Windows]) -> Result<bool, Lab
     Ok(known.at(step).any(|known| windows.iter().all(|w| has(known, w))))
 }
 
-/// What was found of every run.
+/// Returns the results of every trained run.
 pub fn found(trials: &[Trial]) -> Result<Vec<TextTrialResult>, LabError> {
     let mut all = Vec::new();
     for trial in trials {
@@ -128,7 +134,7 @@ pub fn found(trials: &[Trial]) -> Result<Vec<TextTrialResult>, LabError> {
             continue;
         }
         let run = RunDir::open(&trial.cell.path)?;
-        // One that cannot be read has been listed as failed.
+        // A run that cannot be read is already listed as failed.
         if let Ok(Some(step)) = ended_at(&run, &trial.cell.config)
             && let Some(found) = run.perplexities()?.at(step).next()
         {

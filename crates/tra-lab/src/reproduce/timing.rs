@@ -1,4 +1,4 @@
-//! The paper's timing table: what TRA's training step costs beside RoPE's.
+//! The paper's timing table: the cost of a TRA training step compared with RoPE.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::observer::Observer;
 use crate::report::save;
 use crate::stats::median;
 
-/// An experiment that times training steps, as its file has it.
+/// An experiment that times training steps, as read from its file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
@@ -35,7 +35,7 @@ struct Work {
     repeat: usize,
 }
 
-/// One line of the table: seconds of a step, all that were measured.
+/// One line of the table: all measured seconds per step.
 struct Line {
     size: String,
     seconds: [Vec<f64>; 2],
@@ -52,7 +52,7 @@ impl Timing {
         if scale == Scale::Quick { self.quick } else { self.paper }
     }
 
-    /// What is measured, by size.
+    /// Returns the cases to measure, by size.
     fn groups(&self, scale: Scale) -> Result<Vec<(&String, Vec<Case>)>, LabError> {
         let Work { batch, length, vocab, .. } = self.work(scale);
         let group = |size: &String| -> Result<Vec<Case>, LabError> {
@@ -66,21 +66,22 @@ impl Timing {
         self.sizes.iter().map(|size| Ok((size, group(size)?))).collect()
     }
 
-    /// Tells what will be measured, and how long that takes.
+    /// Reports what will be measured and how long it will take.
     pub(super) fn forecast(
         &self,
         scale: Scale,
         observer: &mut dyn Observer,
     ) -> Result<(), LabError> {
         let Work { batch, vocab, repeat, .. } = self.work(scale);
-        // At half the speed of a plain product, warming up included.
+        // Assumes half the speed of a plain matrix product, including the warm-up.
         let groups = self.groups(scale)?;
         let flops: f64 = groups.iter().flat_map(|(_, cases)| cases).map(Case::flops).sum();
         let begin = Instant::now();
         let peak = Peak::new().run() / begin.elapsed().as_secs_f64();
         let time = duration(flops * (repeat + 4) as f64 / (0.5 * peak));
         observer.note(format!(
-            "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each in turns: about {time}",
+            "{}, {} scale: batch {batch}, {vocab} tokens, {repeat} steps of each \
+             in turns: about {time}",
             self.title,
             scale.name(),
         ));
@@ -96,7 +97,9 @@ impl Timing {
         let Options { scale, out, .. } = options;
         self.forecast(*scale, observer)?;
         let Some(worker) = worker else {
-            return Err(LabError::Setting("timing needs a worker process per model".into()));
+            return Err(LabError::Setting(
+                "timing needs a worker process per model; set a worker command".into(),
+            ));
         };
         let Work { batch, length, vocab, repeat } = self.work(*scale);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -105,7 +108,7 @@ impl Timing {
             let program = worker.program();
             let seconds = in_turns(cases, repeat, threads, size, program, observer)?;
             let Ok(seconds) = <[Vec<f64>; 2]>::try_from(seconds) else {
-                unreachable!("one list of times for every model")
+                unreachable!("two models have two lists of times")
             };
             lines.push(Line { size: size.clone(), seconds });
         }

@@ -1,4 +1,4 @@
-//! Testing the runs of an experiment, and reading what was found.
+//! Tests of an experiment's runs, and the results found so far.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,10 +17,10 @@ use crate::run_dir::RunDir;
 use crate::session::ended_at;
 
 impl Trial {
-    /// What is still to be tested, given what is `known` of the run after its last step.
+    /// Returns the tests that are left, given the results `known` after the run's last step.
     ///
-    /// Of a split, lengths after one at which no sequence was right are left out, and so are those for which
-    /// the model has no positions.
+    /// Lengths of a split beyond one at which no sequence was right are skipped. So are lengths for
+    /// which the model has no positions.
     pub(super) fn left(
         &self,
         task: &OpenTask,
@@ -45,7 +45,7 @@ impl Trial {
     }
 }
 
-/// Tests a trained run on what it was not tested on yet; whether it came to the end.
+/// Runs the missing tests of a trained run. Returns `false` if it was interrupted.
 pub(super) fn test(
     trial: &Trial,
     device: &Device,
@@ -54,7 +54,7 @@ pub(super) fn test(
 ) -> Result<bool, LabError> {
     let run = RunDir::open(&trial.cell.path)?;
     let task = trial.cell.config.task.open()?;
-    // Without its weights, which are read for nothing where every process comes by every run.
+    // Checked without loading the weights, because every process visits every run.
     if let Some(step) = run.steps()?.last()
         && trial.left(&task, &run.evaluations()?.at(*step))?.is_empty()
     {
@@ -74,7 +74,7 @@ pub(super) fn test(
     }
 }
 
-/// Whether a result is the answer to a question.
+/// Returns whether a result belongs to a test.
 fn answers(result: &EvalResult, spec: &EvalSpec) -> bool {
     result.split == spec.split
         && result.shortest == spec.lengths.from
@@ -82,8 +82,10 @@ fn answers(result: &EvalResult, spec: &EvalSpec) -> bool {
         && result.sequences == spec.sequences
 }
 
-/// The runs of an experiment a folder has: those just `asked` for and the others of it that were trained there with
-/// the same settings, whatever their seeds, so that a table of some of them does not take the place of one of all.
+/// Returns the runs of an experiment in a folder: those just `asked` for, and the others trained
+/// there with the same settings and any seed.
+///
+/// So a table of some runs does not replace a table of all of them.
 pub(super) fn in_folder(
     grid: &Grid,
     scale: Scale,
@@ -97,7 +99,7 @@ pub(super) fn in_folder(
         });
         there.unwrap_or(false)
     };
-    // The experiment's seeds in its order, then the others there.
+    // The experiment's own seeds come first, in their order.
     let mut seeds = grid.seeds.clone();
     let names =
         std::fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -109,7 +111,7 @@ pub(super) fn in_folder(
     Ok(all)
 }
 
-/// What was found so far of runs that are trained; the others are left out.
+/// Returns the results of all trained runs.
 pub(super) fn found(trials: &[Trial]) -> Result<Vec<TrialResult>, LabError> {
     let mut all = Vec::new();
     for trial in trials {
@@ -118,8 +120,8 @@ pub(super) fn found(trials: &[Trial]) -> Result<Vec<TrialResult>, LabError> {
         }
         let run = RunDir::open(&trial.cell.path)?;
         let config = &trial.cell.config;
-        // It may have ended before its last step, when everything was right.
-        // One that cannot be read has been listed as failed.
+        // A run may have stopped early because every split was right. A run that cannot be read is
+        // already listed as failed.
         let Ok(Some(step)) = ended_at(&run, config) else { continue };
         let Evaluation { results, .. } = run.evaluations()?.at(step);
         let wanted = trial.tests.iter();

@@ -1,11 +1,11 @@
-//! Runs side by side: processes, each with its share of the threads.
+//! Parallel runs: worker processes that share the threads.
 //!
-//! A small model does not keep two threads busy, and two runs of one thread each end well before the same
-//! two runs of two threads one after the other. Runs lock their folders, so the processes need not agree
-//! on who makes which.
+//! A small model does not keep two threads busy. Two runs with one thread each finish well before
+//! the same two runs one after the other with two threads each. Every run is locked, so workers
+//! need not agree on who trains which.
 //!
-//! A worker writes its events to standard output, one line of JSON each. It stops after the step at hand
-//! when its standard input is closed.
+//! A worker writes its events to standard output, one line of JSON each. When its standard input is
+//! closed, it stops after the current step.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -24,56 +24,61 @@ use crate::observer::{Event, Observer};
 pub struct WorkerCommand {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// The code with which a worker ends that was told to stop.
+    /// Exit code of a worker that was told to stop.
     stopped: u8,
 }
 
 impl WorkerCommand {
-    /// This program, as it was started, even if another file has taken its place since.
+    /// Returns the command that starts this program again, even if its file was replaced in the
+    /// meantime.
     pub fn this_program(arguments: Vec<OsString>, stopped: u8) -> Result<Self, LabError> {
         let running = PathBuf::from("/proc/self/exe");
         let program = match running.exists() {
             true => running,
-            false => std::env::current_exe()
-                .map_err(|error| LabError::Other(format!("this program's own file: {error}")))?,
+            false => std::env::current_exe().map_err(|error| {
+                LabError::Other(format!("cannot find this program's own file: {error}"))
+            })?,
         };
         Ok(Self { program, arguments, stopped })
     }
 
-    /// The program.
+    /// Returns the program.
     pub(crate) fn program(&self) -> &PathBuf {
         &self.program
     }
 }
 
-/// How many runs at a time, and threads for each.
+/// Number of parallel runs and threads per run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jobs {
-    /// Runs at a time.
+    /// Number of parallel runs.
     pub count: usize,
-    /// Threads for each.
+    /// Threads per run.
     pub threads: usize,
 }
 
 impl Jobs {
-    /// As many as were asked for, or as there are threads, but no more than there is work for.
+    /// Creates as many jobs as requested, by default one per thread, but no more than there are
+    /// runs left.
     pub fn new(asked: Option<usize>, threads: usize, work: usize) -> Self {
         let count = asked.unwrap_or(threads).min(work).max(1);
         Self { count, threads: (threads / count).max(1) }
     }
 
-    /// Does something with as many threads as a run will have.
+    /// Calls `work` with as many threads as a run will have.
     pub(super) fn with_threads<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, LabError> + Send,
     ) -> Result<T, LabError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
-        let pool = pool.map_err(|error| LabError::Other(format!("no threads: {error}")))?;
+        let pool =
+            pool.map_err(|error| LabError::Other(format!("cannot start threads: {error}")))?;
         pool.install(work)
     }
 
-    /// Starts the workers and sees them to their end; whether they came to it. The observer hears of
-    /// everything they do.
+    /// Starts the workers and waits until they end. Returns `false` if it was interrupted.
+    ///
+    /// All their events go to the observer.
     pub(super) fn run(
         &self,
         command: &WorkerCommand,
@@ -112,7 +117,7 @@ impl Jobs {
                 failed = failed.or(Some(error));
             }
         }
-        // One that is interrupted before it can see to it ends as if killed, and that is no failure.
+        // A worker interrupted while it starts exits as if killed. That is not a failure.
         if interrupted.load(Ordering::SeqCst) && said.is_none() {
             return Ok(false);
         }
@@ -125,7 +130,7 @@ impl Jobs {
 
 struct Worker {
     child: Child,
-    /// While it is open the worker works.
+    /// The worker runs while this stays open.
     work: Option<ChildStdin>,
     stopped: u8,
     ended: bool,
@@ -138,7 +143,7 @@ impl Worker {
         number: usize,
         events: Sender<(usize, Event)>,
     ) -> Result<Self, LabError> {
-        let cannot = |error| LabError::Other(format!("cannot start a process for a run: {error}"));
+        let cannot = |error| LabError::Other(format!("cannot start a worker process: {error}"));
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
             .env("RAYON_NUM_THREADS", threads.to_string())
@@ -154,19 +159,20 @@ impl Worker {
         Ok(Self { child, work, stopped: command.stopped, ended: false })
     }
 
-    /// An error if it ended, but not by itself or because it was told to.
+    /// Returns an error if the worker ended for any other reason than finishing or being told to
+    /// stop.
     fn check(&mut self) -> Result<(), LabError> {
         if self.ended {
             return Ok(());
         }
-        let gone = |error| LabError::Other(format!("a process for a run is lost: {error}"));
+        let gone = |error| LabError::Other(format!("cannot wait for a worker process: {error}"));
         let Some(status) = self.child.try_wait().map_err(gone)? else { return Ok(()) };
         self.ended = true;
         if status.success() || status.code() == Some(self.stopped.into()) {
             return Ok(());
         }
         Err(LabError::Other(format!(
-            "a run was ended from outside ({status}); if memory was short, give --jobs 1"
+            "a worker process was killed ({status}); if memory ran out, try --jobs 1"
         )))
     }
 
@@ -178,22 +184,23 @@ impl Worker {
         self.check()
     }
 
-    /// Lets it end after the step at hand.
+    /// Tells the worker to stop after the current step.
     fn stop(&mut self) {
         self.work = None;
     }
 }
 
-/// Passes on what a worker says, to the end: who is not listened to cannot go on speaking.
+/// Forwards everything a worker writes until it ends. A worker whose output is not read would
+/// block.
 fn listen(said: ChildStdout, number: usize, events: &Sender<(usize, Event)>) {
     for line in BufReader::new(said).lines().map_while(Result::ok) {
         let event = serde_json::from_str(&line)
-            .unwrap_or_else(|_| Event::Warning(format!("a worker said: {line}")));
+            .unwrap_or_else(|_| Event::Warning(format!("a worker printed: {line}")));
         let _ = events.send((number, event));
     }
 }
 
-/// In a worker: stops it when the process that started it closes its end, or is gone.
+/// Stops this worker when the process that started it closes the pipe or ends.
 pub fn stop_with_parent(interrupted: &Arc<AtomicBool>) {
     let interrupted = interrupted.clone();
     std::thread::spawn(move || {

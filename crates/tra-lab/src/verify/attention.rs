@@ -53,7 +53,8 @@ pub(super) fn verify(
         tensors.extend(Check::gradients(&all, tolerance));
     };
     gradients("", &computed);
-    // The kernel cannot be observed or steered; it is judged where nothing hangs on a rounding.
+    // The kernel cannot be observed or steered, so it is compared only if no pair is near the
+    // threshold.
     if near.is_empty() && has_kernel(device) {
         let computed = compute(file, shape, eps, None, device);
         gradients("kernel.", &computed);
@@ -69,7 +70,7 @@ pub(super) fn verify(
     })
 }
 
-/// What stands inside the root of the norm of queries and keys.
+/// Returns the epsilon inside the root of the norm of queries and keys.
 pub(super) fn qk_norm_eps(file: &TensorFile) -> Result<f64, VerifyError> {
     let Some(text) = file.metadata.get("qk_norm_eps") else { return Ok(1e-6) };
     text.parse().map_err(|_| VerifyError::Metadata {
@@ -81,13 +82,13 @@ pub(super) fn qk_norm_eps(file: &TensorFile) -> Result<f64, VerifyError> {
 
 const GRADIENTS: [&str; 4] = ["grad_q", "grad_k", "grad_v", "grad_gate"];
 
-/// All tensors are there, and in shapes that fit each other: those of `q`.
+/// Checks that all tensors are present and have matching shapes. Returns the shape of `q`.
 fn check(file: &TensorFile) -> Result<[usize; 4], VerifyError> {
     let mut wrong = Mismatch::default();
     let found = &file.tensors["q"].shape;
     let Ok([batch, heads, length, dim]) = <[usize; 4]>::try_from(found.as_slice()) else {
         let mut message = Mismatch::default();
-        // The sizes are not known; what is known is that there should be four.
+        // The sizes are unknown, but there should be four of them.
         message.mistyped.push(("q".into(), "[batch, heads, length, head_dim]"));
         return Err(VerifyError::does_not_fit(&file.path, message));
     };
@@ -131,7 +132,7 @@ fn check(file: &TensorFile) -> Result<[usize; 4], VerifyError> {
     }
 }
 
-/// What this implementation makes of the inputs of a recording.
+/// Results of this implementation for the inputs of a recording.
 struct Computed {
     keep: Vec<bool>,
     count: Vec<f32>,
@@ -141,7 +142,8 @@ struct Computed {
     near: Vec<(Pair, f32)>,
 }
 
-/// Composed of plain operations under observation, with some pairs reversed; or by the kernel.
+/// Computes the operation, either from plain operations under observation with some pairs reversed,
+/// or by the kernel.
 fn compute(
     file: &TensorFile,
     shape: [usize; 4],
@@ -178,7 +180,7 @@ fn compute(
         gate.clone(),
         pass.context(0.0, DropoutPlacement::Logits),
     );
-    let Ok(out) = out else { unreachable!("all of them have one shape") };
+    let Ok(out) = out else { unreachable!("all inputs have the same shape") };
     let gradients = (out.clone() * vectors("grad_out")).sum().backward();
     let gradient_of = |x: &Tensor<4>| {
         let values =

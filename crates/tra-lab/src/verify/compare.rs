@@ -1,13 +1,13 @@
-//! When two tensors agree.
+//! Comparison of tensors.
 
 use serde::Serialize;
 use tra_nn::checkpoint::HostTensor;
 
-/// How far apart two tensors may be.
+/// Largest differences that still count as agreement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// For outputs: the largest difference, absolute where values are at most 1 and relative to
-    /// the largest value of the tensor where it is more.
+    /// For outputs: the largest difference. It is absolute if all values are at most 1, and
+    /// otherwise relative to the largest value of the tensor.
     pub atol: f64,
     /// For gradients: the largest difference, relative to the largest value of the tensor.
     pub rtol: f64,
@@ -22,20 +22,20 @@ impl Default for Tolerance {
 /// The comparison of one tensor.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// Largest difference; nothing where a NaN met a number.
+    /// Largest difference, or `None` if one value is NaN and the other is not.
     pub absolute: Option<f64>,
-    /// The same, as a share of the largest recorded value.
+    /// `absolute` as a fraction of the largest recorded value.
     pub relative: Option<f64>,
     /// Largest difference allowed.
     pub allowed: f64,
-    /// Whether it is within what is allowed.
+    /// Whether the difference is allowed.
     pub agrees: bool,
 }
 
 impl Check {
-    /// Compares numbers that must agree exactly.
+    /// Compares numbers that must be equal.
     pub(super) fn exact(name: &str, ours: &[f32], recorded: &[f32]) -> Self {
         Self::new(name, ours, recorded, 0.0)
     }
@@ -45,11 +45,11 @@ impl Check {
         Self::new(name, ours, recorded, tolerance.atol * largest(recorded).max(1.0))
     }
 
-    /// Compares all gradients of a recording. Each is `(name, ours, recorded)`.
+    /// Compares all gradients of a recording. Each item is `(name, ours, recorded)`.
     ///
-    /// A gradient that cancels to nothing leaves only rounding, which has no scale of its own: it
-    /// is judged on the scale of the others, as a hundredth of the upper quartile of their largest
-    /// values.
+    /// A gradient that cancels to zero consists of rounding errors only, so it has no scale of its
+    /// own. It is compared on the scale of the others: a hundredth of the upper quartile of their
+    /// largest values.
     pub(super) fn gradients(
         all: &[(String, &HostTensor, &HostTensor)],
         tolerance: Tolerance,
@@ -67,7 +67,7 @@ impl Check {
     }
 
     fn new(name: &str, ours: &[f32], recorded: &[f32], allowed: f64) -> Self {
-        debug_assert_eq!(ours.len(), recorded.len(), "{name}: shapes were checked before");
+        debug_assert_eq!(ours.len(), recorded.len(), "{name}: the shapes were checked before");
         let difference = |(a, b): (&f32, &f32)| match a == b {
             true => 0.0, // equal infinities too
             false => (f64::from(*a) - f64::from(*b)).abs(),
@@ -103,7 +103,7 @@ mod tests {
         let check = |a: f32, b: f32| Check::output("x", &[a, 0.5], &[b, 0.5], TOLERANCE).agrees;
         assert!(check(0.1, 0.100_009));
         assert!(!check(0.1, 0.100_02));
-        assert!(check(100.0, 100.000_5), "relative where values are large");
+        assert!(check(100.0, 100.000_5), "relative if values are large");
         assert!(!check(f32::NAN, 0.1) && !check(0.1, f32::NAN));
     }
 

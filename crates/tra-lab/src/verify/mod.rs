@@ -1,14 +1,14 @@
-//! Is a recorded model the same model here?
+//! Verification: compares this implementation with recordings of another one.
 //!
-//! A recording is a safetensors file of what another implementation was given and what it
-//! computed. There are three kinds: one operation of TRA (`q`, `k`, `v`, `gate`, …), one of any other
+//! A recording is a safetensors file with the inputs and results of another implementation. There
+//! are three kinds: one TRA operation (`q`, `k`, `v`, `gate`, …), one operation of any other
 //! mechanism (`q`, `k`, `v`, its parameters, and its name in the metadata), and a whole decoder
-//! (`tokens`, its parameters, `logits`, `loss`, `grad.…`). [`verify`] computes everything anew and
+//! (`tokens`, its parameters, `logits`, `loss`, `grad.…`). [`verify`] computes everything again and
 //! compares.
 //!
 //! A score within rounding of 0 may be kept by one implementation and dropped by another. Such
-//! near-threshold pairs are counted apart and made to fall as they fell in the recording, so that
-//! everything else can be held to the full tolerance.
+//! near-threshold pairs are counted separately and made to follow the recording, so that everything
+//! else can be held to the full tolerance.
 
 mod attention;
 mod compare;
@@ -24,67 +24,68 @@ use tra_nn::{CheckpointError, Error as NnError, Mismatch, TokenError};
 
 pub use compare::{Check, Tolerance};
 
-/// A pair is near the threshold when its score is at most this far from 0. Scores are at most
-/// `sqrt(head_dim)`, and in f32 two implementations differ in them by up to about 1e-6 in one
-/// operation, ten times that after some layers.
+/// Largest distance from 0 of a near-threshold score.
+///
+/// Scores are at most `sqrt(head_dim)`. In f32, two implementations differ by up to about 1e-6
+/// after one operation, and by ten times that after some layers.
 const NEAR: f32 = 1e-5;
 
-/// What came of one file.
+/// Result of one file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The file.
     pub path: PathBuf,
-    /// What it holds, in words.
+    /// Description of its content.
     pub contents: String,
-    /// Near-threshold pairs, and how many of them fell the other way here.
+    /// Near-threshold pairs, and how many of them differed here.
     pub near_threshold: NearThreshold,
-    /// One for every tensor compared.
+    /// One comparison per tensor.
     pub tensors: Vec<Check>,
 }
 
 /// Pairs of query and key whose score is within rounding of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NearThreshold {
-    /// How many there are. A score of exactly 0, as of a zero vector, is no matter of rounding: it
-    /// must be dropped, and does not count.
+    /// Number of pairs. A score of exactly 0, as of a zero vector, does not depend on rounding: it
+    /// must be dropped and is not counted.
     pub pairs: usize,
-    /// How many of them fell the other way here, and were made to follow the recording.
+    /// Number of pairs that differed here and were made to follow the recording.
     pub followed: usize,
 }
 
 impl Verdict {
-    /// Whether every tensor agrees.
+    /// Returns whether every tensor agrees.
     pub fn agrees(&self) -> bool {
         self.tensors.iter().all(|tensor| tensor.agrees)
     }
 }
 
-/// Why a file could not be judged.
+/// Why a file could not be verified.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The file or the model in it.
+    /// An error of the file or the model in it.
     #[error("{0}")]
     Model(#[from] NnError),
-    /// No kind of recording.
+    /// A file that is not a recording.
     #[error(
         "{path}: not a recording: it has neither \"tokens\" (a decoder) nor \"q\" (one attention)",
         path = .0.display()
     )]
     NotARecording(PathBuf),
-    /// A loss this program does not know.
+    /// An unknown loss.
     #[error(
-        "{path}: unknown loss {loss:?}; known are {known}",
+        "{path}: unknown loss {loss:?}; the known ones are {known}",
         path = path.display(),
         known = model::LOSSES.map(|(name, _)| format!("{name:?}")).join(" and ")
     )]
     UnknownLoss {
         /// The file.
         path: PathBuf,
-        /// What its metadata say.
+        /// The loss named in its metadata.
         loss: String,
     },
-    /// A number in the metadata that is none.
+    /// A value in the metadata that should be a number.
     #[error("{path}: {key} is {text:?} in the metadata, not a number", path = path.display())]
     Metadata {
         /// The file.
@@ -114,7 +115,7 @@ impl From<TokenError> for VerifyError {
     }
 }
 
-/// Whether attention on this device has a kernel, beside its composition of plain operations.
+/// Returns whether this device has an attention kernel in addition to the plain operations.
 fn has_kernel(device: &Device) -> bool {
     tra_nn::fused::usable(&Tensor::<1>::zeros([1], device))
 }
@@ -123,7 +124,7 @@ fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data_as::<f32>().iter::<f32>().collect()
 }
 
-/// Recomputes what is recorded in a file, on `device`, and compares.
+/// Computes the results of a recording again on `device` and compares them.
 pub fn verify(path: &Path, tolerance: Tolerance, device: &Device) -> Result<Verdict, VerifyError> {
     let file = TensorFile::read(path)?;
     let device = device.clone().autodiff();

@@ -11,16 +11,17 @@ use super::compare::{Check, Tolerance};
 use super::{NEAR, NearThreshold, Verdict, VerifyError, has_kernel, host};
 use crate::loss::cross_entropy;
 
-/// Which tokens count in the loss.
+/// Selects the tokens that count in the loss.
 type Scored = fn(&[u32]) -> Vec<bool>;
 
-/// The losses a recording may have used, by what its metadata call them.
+/// Losses that a recording may use, by their name in the metadata.
 pub(super) const LOSSES: [(&str, Scored); 2] = [
     ("cross-entropy at the position after each read", after_reads),
     ("cross-entropy at every next token", |tokens| vec![true; tokens.len()]),
 ];
 
-/// Single pairs tried for one position that disagrees, before it is taken for a real difference.
+/// Number of single pairs to try for a position that disagrees. After that it counts as a real
+/// difference.
 const TRIES: usize = 200;
 
 pub(super) fn verify(
@@ -47,7 +48,8 @@ pub(super) fn verify(
 
     let mut tensors = run.compare("", logits, &scored);
     let pairs = probe.layers.iter().map(|layer| layer.near.len()).sum();
-    // The kernels cannot be observed or steered; they are judged where nothing hangs on a rounding.
+    // The kernels cannot be observed or steered, so they are compared only if no pair is near the
+    // threshold.
     if pairs == 0 && has_kernel(device) {
         let batch = decoder.tokens(&tokens)?;
         tensors.extend(run.compare("kernel.", decoder.forward(batch, Pass::eval()), &scored));
@@ -57,14 +59,15 @@ pub(super) fn verify(
     Ok(Verdict {
         path,
         contents: format!(
-            "decoder: {name}, layers {layers}, width {width}, heads {heads}, vocab {vocab}, tokens {batch} x {length}"
+            "decoder: {name}, layers {layers}, width {width}, heads {heads}, vocab {vocab}, \
+             tokens {batch} x {length}"
         ),
         near_threshold: NearThreshold { pairs, followed: flips.len() },
         tensors,
     })
 }
 
-/// Everything is there and fits: parameters, their gradients, tokens, logits and loss.
+/// Checks that parameters, gradients, tokens, logits and loss are present and fit together.
 fn check(
     file: &TensorFile,
     parameters: &BTreeMap<String, Vec<usize>>,
@@ -82,7 +85,7 @@ fn check(
     for (name, needed) in parameters {
         file.check(name, needed, &mut wrong);
         let gradient = format!("grad.{name}");
-        // A NaN in what was computed is for the comparison to report.
+        // A NaN in a result is reported by the comparison.
         if file.tensors.get(&gradient).is_none_or(|g| g.not_finite() == 0 || g.shape != *needed) {
             file.check(&gradient, needed, &mut wrong);
         }
@@ -127,7 +130,7 @@ fn read_tokens(
         .collect()
 }
 
-/// What the other implementation computed.
+/// Results of the other implementation.
 struct Recorded {
     logits: HostTensor,
     loss: HostTensor,
@@ -135,7 +138,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Leaves only the parameters in `file`.
+    /// Moves the results out of `file`, so that only the parameters stay.
     fn take(file: &mut TensorFile) -> Self {
         let empty = || HostTensor::floats([0], Vec::new());
         file.tensors.remove("tokens");
@@ -159,10 +162,10 @@ struct Run<'a> {
     tolerance: Tolerance,
 }
 
-/// A pair in a layer.
+/// A layer and a pair in it.
 type Flip = (usize, Pair);
 
-/// A forward pass in which single pairs fall as in the recording.
+/// A forward pass in which single pairs follow the recording.
 struct Followed {
     flips: Vec<Flip>,
     probe: Probe,
@@ -183,7 +186,7 @@ impl Run<'_> {
         let loss = cross_entropy(logits, tokens, scored).map(|(sum, count)| sum / count as f64);
         let recorded_loss = recorded.loss.as_floats().unwrap_or_default();
         let ours = loss.as_ref().map_or(f32::NAN, |loss| loss.clone().into_scalar::<f32>());
-        // A mean over no position: PyTorch records a NaN.
+        // A mean over no positions. PyTorch records a NaN.
         let nothing = loss.is_none() && recorded_loss.iter().all(|l| l.is_nan());
         let ours = if nothing { recorded_loss.to_vec() } else { vec![ours] };
         let mut check = Check::output(&format!("{prefix}loss"), &ours, recorded_loss, tolerance);
@@ -193,7 +196,7 @@ impl Run<'_> {
         tensors.push(check);
 
         let computed = loss.map(|loss| decoder.gradients(&loss.backward())).unwrap_or_default();
-        // A parameter the loss does not depend on has a gradient of zero.
+        // A parameter that does not affect the loss has a gradient of zero.
         let zero = |t: &HostTensor| {
             HostTensor::floats(t.shape.clone(), vec![0.0; t.shape.iter().product()])
         };
@@ -217,17 +220,17 @@ impl Run<'_> {
         for (layer, pair) in &flips {
             probe.layers[*layer].flip.push(*pair);
         }
-        let batch = self.decoder.tokens(self.tokens).expect("tokens were checked before");
+        let batch = self.decoder.tokens(self.tokens).expect("the tokens were checked before");
         let logits = self.decoder.forward(batch, Pass::eval().with_probe(&mut probe));
         Followed { flips, probe, logits }
     }
 
-    /// Finds the near-threshold pairs that fell the other way in the recording.
+    /// Finds the near-threshold pairs that differ in the recording.
     ///
-    /// A decoder's recording does not say which keys were kept. But attention is causal: where
-    /// logits first disagree in a sequence, a pair of that query or an earlier one is the cause if
-    /// any near-threshold pair is. The pair that mends the position best is reversed, and the
-    /// search goes on until all agrees or no pair mends anything.
+    /// A decoder's recording does not contain which keys were kept. But attention is causal. If a
+    /// near-threshold pair causes the first disagreement in a sequence, it belongs to the query at
+    /// that position or an earlier one. The pair whose reversal reduces the difference there the
+    /// most is reversed. The search continues until everything agrees or no pair helps.
     fn follow_recording(&self) -> Followed {
         let mut best = self.forward(Vec::new());
         while let Some((sequence, position, difference)) = self.first_disagreement(&best.logits) {
@@ -238,7 +241,8 @@ impl Run<'_> {
                 candidates.extend(near.map(|(pair, score)| ((layer, *pair), score.abs())));
             }
             candidates.retain(|(flip, _)| !best.flips.contains(flip));
-            // The query where the disagreement shows is the likeliest; then the nearest score.
+            // Candidates at the position of the disagreement come first, then those with scores
+            // nearest to 0.
             candidates.sort_by(|(a, x), (b, y)| b.1.query.cmp(&a.1.query).then(x.total_cmp(y)));
             let tried = candidates.into_iter().take(TRIES).map(|(flip, _)| {
                 let trial = self.forward([best.flips.clone(), vec![flip]].concat());
@@ -255,7 +259,7 @@ impl Run<'_> {
         best
     }
 
-    /// The first sequence and position whose logits disagree, and by how much.
+    /// Returns the first sequence and position whose logits disagree, and the difference.
     fn first_disagreement(&self, logits: &Tensor<3>) -> Option<(usize, usize, f64)> {
         let [batch, length, _] = logits.dims();
         let recorded = self.recorded.logits.as_floats().unwrap_or_default();

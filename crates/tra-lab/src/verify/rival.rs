@@ -1,4 +1,4 @@
-//! Recordings of one operation of a rival mechanism, made with a library that has it.
+//! Recordings of one operation of another mechanism, made with a library that implements it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) fn verify(
     let recording = Recording::of(file, device)?;
     let plain = recording.compute(true, device);
     let mut tensors = recording.compare("", &plain, tolerance);
-    // The kernel is judged where nothing hangs on a rounding, as for TRA.
+    // The kernel is compared only if no pair is near the threshold, as for TRA.
     if plain.near == 0 && recording.config.has_kernel() && has_kernel(device) {
         let kernel = recording.compute(false, device);
         tensors.extend(recording.compare("kernel.", &kernel, tolerance));
@@ -40,26 +40,26 @@ pub(super) fn verify(
     })
 }
 
-/// A recording that is whole: all tensors are there, and in shapes that fit each other.
+/// A complete recording: all tensors are present and have matching shapes.
 struct Recording<'a> {
     file: &'a TensorFile,
     config: AnyAttentionConfig,
     sizes: HeadSizes,
     eps: f64,
-    /// That of `q`.
+    /// Shape of `q`.
     shape: [usize; 4],
-    /// Shapes of what the mechanism attends with: `q`, `k`, `v`, and `hidden` if there are such.
+    /// Shapes of the inputs: `q`, `k`, `v`, and `hidden` if the mechanism uses it.
     inputs: BTreeMap<&'static str, Vec<usize>>,
     /// Shapes of the mechanism's own parameters.
     parameters: BTreeMap<String, Vec<usize>>,
 }
 
-/// What this implementation makes of the inputs of a recording.
+/// Results of this implementation for the inputs of a recording.
 struct Computed {
     out: Vec<f32>,
-    /// Under the names they have in the file.
+    /// Gradients, by their name in the file.
     gradients: BTreeMap<String, HostTensor>,
-    /// How many pairs lie near the threshold, for mechanisms that have one.
+    /// Number of near-threshold pairs, for mechanisms with a threshold.
     near: usize,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
-    /// Names and shapes of the gradients.
+    /// Returns the names and shapes of the gradients.
     fn gradients(&self) -> BTreeMap<String, Vec<usize>> {
         let of_inputs = self.inputs.iter().map(|(name, s)| (format!("grad_{name}"), s.clone()));
         let of_own = self.parameters.iter().map(|(name, s)| (format!("grad.{name}"), s.clone()));
@@ -116,7 +116,7 @@ impl<'a> Recording<'a> {
             file.check(name, needed, &mut wrong);
         }
         for (name, needed) in &results {
-            // A NaN in what was computed is for the comparison to report.
+            // A NaN in a result is reported by the comparison.
             if file.tensors.get(name).is_none_or(|t| t.not_finite() == 0 || t.shape != *needed) {
                 file.check(name, needed, &mut wrong);
             }
@@ -138,7 +138,8 @@ impl<'a> Recording<'a> {
         Tensor::from_data(TensorData::new(self.floats(name).to_vec(), shape), device)
     }
 
-    /// Composed of plain operations, under observation; or by the kernel, if there is one.
+    /// Computes the operation, either from plain operations under observation, or by the kernel if
+    /// there is one.
     fn compute(&self, observed: bool, device: &Device) -> Computed {
         let [batch, _, length, _] = self.shape;
         let [q, k, v] = ["q", "k", "v"].map(|name| self.tensor::<4>(name, device).require_grad());
@@ -179,7 +180,7 @@ impl<'a> Recording<'a> {
     fn compare(&self, prefix: &str, computed: &Computed, tolerance: Tolerance) -> Vec<Check> {
         let out = format!("{prefix}out");
         let mut tensors = vec![Check::output(&out, &computed.out, self.floats("out"), tolerance)];
-        // What the result does not depend on has a gradient of zero.
+        // A result that does not depend on an input has a gradient of zero.
         let zero = |shape: &[usize]| HostTensor::floats(shape, vec![0.0; shape.iter().product()]);
         let ours: BTreeMap<String, HostTensor> = self
             .gradients()
@@ -198,7 +199,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// The mechanism that the metadata name, with the settings they give, or else its default ones.
+/// Returns the mechanism named in the metadata, with the settings given there or its defaults.
 fn config(file: &TensorFile) -> Result<AnyAttentionConfig, String> {
     let name = file.metadata.get("attention").map_or("", String::as_str);
     let default: AnyAttentionConfig = name.parse().map_err(|e: ConfigError| e.to_string())?;
@@ -209,7 +210,7 @@ fn config(file: &TensorFile) -> Result<AnyAttentionConfig, String> {
     serde_json::from_value(Value::Object(settings)).map_err(|e| format!("settings: {e}"))
 }
 
-/// The shape of `q`, in which nothing may be 0.
+/// Returns the shape of `q`, in which no size may be 0.
 fn shape(file: &TensorFile) -> Result<[usize; 4], VerifyError> {
     let found = &file.tensors["q"].shape;
     let mut wrong = Mismatch::default();

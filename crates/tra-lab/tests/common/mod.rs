@@ -1,5 +1,5 @@
-//! A tiny run for tests, and how to train it.
-#![allow(dead_code)] // Every test file uses its own part of it.
+//! A tiny run for tests, and functions to train it.
+#![allow(dead_code)] // Every test file uses a part of this module.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tra_lab::train::{Outcome, train};
 const TINY: &str = "steps = 12\nbatch = 3\nlength = '4..20'\nlr = 1e-3\nsave_every = 4\n\
     [eval]\nevery = 6\nsequences = 4\n[model]\nlayers = 2\nwidth = 12\nheads = 2\ndropout = 0.2\n";
 
-/// The tiny run, with further settings as `--set` takes them, one a line.
+/// Returns the settings of the tiny run, changed by `extra`: one `--set` value per line.
 pub fn config(extra: &str) -> RunConfig {
     let set: Vec<String> = extra.lines().map(String::from).collect();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -23,17 +23,17 @@ pub fn config(extra: &str) -> RunConfig {
     RunConfig::read(Some(file.path()), Vec::new(), &set).unwrap()
 }
 
-/// When to ask for a stop.
+/// When to interrupt a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
     Never,
-    /// So that the run stops at this step.
+    /// The run stops at this step.
     At(u64),
     /// In the middle of the evaluation at this step.
     InEvaluation(u64),
 }
 
-/// Says nothing, and may ask for a stop.
+/// An observer that prints nothing and may interrupt the run.
 pub struct Silent<'a> {
     stop: Stop,
     step: u64,
@@ -43,7 +43,8 @@ pub struct Silent<'a> {
 }
 
 impl Silent<'_> {
-    /// Where an evaluation comes first, it must not be what is interrupted.
+    /// Does not interrupt if an evaluation comes first, because that would interrupt the
+    /// evaluation.
     fn look_unless_evaluated(&mut self) {
         if self.step == 0 || self.every == 0 || !self.step.is_multiple_of(self.every) {
             self.look(self.step);
@@ -73,14 +74,14 @@ impl Observer for Silent<'_> {
     }
 }
 
-/// A session in the folder: resumed if there is a run, new otherwise.
+/// Returns a session in the folder: resumed if there is a run, new otherwise.
 pub fn session(path: &Path, config: &RunConfig) -> Result<Session, LabError> {
     let (lock, task) = (RunDir::lock(path)?, config.task.open()?);
     let config = config.clone();
     Session::start_locked(path, lock, config, task, &Device::flex(), &mut observer::Silent)
 }
 
-/// Trains from wherever the folder stands until it is to stop.
+/// Trains from the current state of the folder until `stop`.
 pub fn go_until(path: &Path, config: &RunConfig, stop: Stop) -> Result<Outcome, LabError> {
     let mut session = session(path, config)?;
     let interrupted = AtomicBool::new(false);
@@ -90,7 +91,7 @@ pub fn go_until(path: &Path, config: &RunConfig, stop: Stop) -> Result<Outcome, 
     train(&mut session, &interrupted, &mut observer)
 }
 
-/// Trains from wherever the folder stands to the end.
+/// Trains from the current state of the folder to the end.
 pub fn go(path: &Path, config: &RunConfig) -> Result<Outcome, LabError> {
     go_until(path, config, Stop::Never)
 }
@@ -99,7 +100,7 @@ pub fn read(path: &Path, name: &str) -> Vec<u8> {
     std::fs::read(path.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// What must be the same however the run came to its end.
+/// Files that must be the same however the run reached its end.
 pub const FINAL: [&str; 4] = [
     "metrics.jsonl",
     "eval.json",
@@ -107,11 +108,11 @@ pub const FINAL: [&str; 4] = [
     "checkpoints/step-00000012/training.safetensors",
 ];
 
-/// Says what differs between two finished tiny runs.
+/// Checks that two finished tiny runs are the same.
 pub fn check_same(found: &Path, expected: &Path, how: &str) {
     for name in FINAL {
         assert!(read(found, name) == read(expected, name), "{how}: {name} differs");
     }
     let steps = |path| RunDir::open(path).unwrap().steps().unwrap();
-    assert_eq!(steps(found), steps(expected), "{how}: other checkpoints");
+    assert_eq!(steps(found), steps(expected), "{how}: the checkpoints differ");
 }
