@@ -8,7 +8,7 @@ use tra_lab::config::RunConfig;
 use tra_lab::reproduce::{Grid, Scale, Selection};
 
 /// For each folder of results: the experiment file, the folder and its tasks.
-const KEPT: [(&str, &str, &[&str]); 11] = [
+const KEPT: [(&str, &str, &[&str]); 12] = [
     ("crates/tra-lab/experiments/flipflop.toml", "flipflop", &["flipflop"]),
     ("crates/tra-lab/experiments/flipflop.toml", "flipflop-second-machine", &["flipflop"]),
     ("docs/results/flipflop-800-steps/experiment.toml", "flipflop-800-steps", &["flipflop"]),
@@ -19,6 +19,7 @@ const KEPT: [(&str, &str, &[&str]); 11] = [
     ("crates/tra-lab/experiments/rivals.toml", "rivals", &["unique"]),
     ("crates/tra-lab/experiments/induct.toml", "induct", &["induct"]),
     ("crates/tra-lab/experiments/instruct.toml", "instruct", &["unique"]),
+    ("crates/tra-lab/experiments/instruct.toml", "instruct-fresh", &["unique"]),
     ("crates/tra-lab/experiments/ablation.toml", "ablation", &["induct"]),
 ];
 

@@ -110,8 +110,9 @@ pub struct Optimizer {
 impl Optimizer {
     /// Creates an optimizer with an empty state.
     pub fn new(decoder: &Decoder, settings: OptimizerConfig) -> Self {
-        let device = decoder.device().inner();
-        let zeros = |_: &str, count: usize| Ok::<_, Infallible>(Tensor::zeros([count], &device));
+        let (device, dtype) = (decoder.device().inner(), decoder.embedding.weight.val().dtype());
+        let zeros =
+            |_: &str, count: usize| Ok::<_, Infallible>(Tensor::zeros([count], (&device, dtype)));
         let Ok(optimizer) = Self::with(decoder, settings, zeros);
         optimizer
     }

@@ -77,7 +77,7 @@ fn sizes_that_are_given_win_over_the_named_one() {
         assert!(error.contains(&format!("unknown field `{key}`")), "{error}");
     }
     let error = parse("[model.attention]\nname = 'rope'\ntheta = 'far'").unwrap_err();
-    assert!(error.contains("attention.theta"), "{error}");
+    assert!(error.contains("attention") && error.contains("far"), "{error}");
 }
 
 #[test]
