@@ -70,7 +70,7 @@ fn the_flag_attention_points_to_the_list() {
 fn mechanisms_are_listed_with_their_settings() {
     let list = ok(&["mechanisms"]);
     for part in
-        ["tra-threshold", "research.leak=0, horizon=rounding", "theta=500000", "stickbreaking"]
+        ["tra-threshold", "horizon=rounding, research.leak=0", "theta=500000", "stickbreaking"]
     {
         assert!(list.contains(part), "{part}: {list}");
     }

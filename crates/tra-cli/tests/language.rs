@@ -309,7 +309,7 @@ fn what_cannot_be_read_is_said_in_one_line_and_leaves_nothing() {
     assert!(train(&["--task", "text"]).contains("--text"));
     assert!(train(&["--text", "short.txt"]).contains("text has only"));
     assert!(train(&["--task", "copy", "--text", "train.txt"]).contains("--task text"));
-    assert!(train(&["--valid", "train.txt"]).contains("which text"));
+    assert!(train(&["--valid", "train.txt"]).contains("with --text"));
     let error = train(&["--text", "gone.txt"]);
     assert_eq!(error.matches("No such file").count(), 1, "{error}");
     let left = fs::read_dir(place.path("cache")).into_iter().flatten();
@@ -330,7 +330,7 @@ fn models_and_texts_that_do_not_belong_together_are_named() {
     assert!(error.contains("need a run directory"), "{error}");
     assert!(with(&["test.txt", "--protocol", "sliding", "--stride", "999"]).contains("999"));
     assert!(with(&["test.txt", "--windows", "0"]).contains("at least 1"));
-    assert!(with(&["test.txt", "--limit", "1"]).contains("at least 2 tokens are needed"));
+    assert!(with(&["test.txt", "--limit", "1"]).contains("at least 2 are needed"));
     assert!(with(&["test.txt", "--checkpoint", "77"]).contains("it has 4"));
     let generate = |more: &[&str]| place.refused(&[&["generate", "run"], more].concat());
     assert!(generate(&["--prompt", "x", "--top-p", "2"]).contains("top-p"));

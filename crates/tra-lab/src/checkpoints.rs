@@ -349,8 +349,9 @@ impl RunDir {
         let position = position(&training.metadata, &training.path)?;
         let trained_with = match training.metadata.get(SETTINGS) {
             Some(text) => {
-                let settings = toml::from_str(text);
-                Some(settings.map_err(|e| damaged(format!("settings: {}", e.message())))?)
+                let table = text.parse::<toml::Table>();
+                let table = table.map_err(|e| damaged(format!("settings: {}", e.message())))?;
+                Some(RunConfig::recorded(table, &training.path)?)
             }
             None => None,
         };

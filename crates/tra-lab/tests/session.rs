@@ -71,7 +71,7 @@ fn what_must_stay_may_not_change() {
 #[test]
 fn settings_are_compared_with_the_checkpoint() {
     for (from, to, part) in [
-        ("name = \"tra\"\nhorizon = \"rounding\"", "name = \"rope\"", "another model"),
+        ("horizon = \"rounding\"\nname = \"tra\"", "name = \"rope\"", "another model"),
         ("seed = 1", "seed = 2", "another seed"),
         ("lr = 0.001", "lr = 0.001\noptimizer = \"muon\"", "damaged"),
     ] {
