@@ -64,11 +64,7 @@ impl LanguageModel {
             }
         }
         let begin = Instant::now();
-        let continuation = self
-            .decoder
-            .generate(&tokens, options)
-            .map_err(tra_nn::Error::from)
-            .map_err(LabError::from)?;
+        let continuation = self.decoder.generate(&tokens, options).map_err(LabError::from)?;
         let prompt_seconds = begin.elapsed().as_secs_f64();
         let begin = Instant::now();
         let mut stream = TextStream::new(tokenizer);

@@ -238,7 +238,9 @@ impl PreparedWorkload {
         for _ in 0..self.repeat {
             match &mut self.work {
                 Work::Op(op) => op.run(),
-                Work::TrainStep(trainer) => drop(trainer.step()?),
+                Work::TrainStep(trainer) => {
+                    black_box(trainer.step()?);
+                }
                 Work::Prefill { decoder, tokens } => {
                     let tokens = tokens_of(decoder, tokens)?;
                     black_box(decoder.forward(tokens, Pass::eval()).into_data());
