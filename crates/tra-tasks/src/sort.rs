@@ -50,7 +50,7 @@ impl Task for Sort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{check_answers, draw, samples};
+    use crate::tests::{check_answers, check_even, draw, samples};
 
     /// Selects: the least symbol that was given more often than it was answered.
     fn solve(prefix: &[u32]) -> Option<u32> {
@@ -68,21 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn symbols_are_drawn_evenly_and_as_many_as_asked_for() {
-        for alphabet in [2, 10] {
-            let all = samples(&Sort { alphabet }, "train", 20, 1000);
-            let mut seen = vec![0; alphabet as usize];
-            let mut firsts = 0;
-            for sample in &all {
-                assert_eq!(sample.tokens.len(), 43);
-                sample.tokens[1..21].iter().for_each(|t| seen[*t as usize - 4] += 1);
-                firsts += i32::from(sample.tokens[1] == 4);
-            }
-            let share = 20_000 / alphabet as i32;
-            assert!(seen.iter().all(|n| (n - share).abs() < share / 10), "{seen:?}");
-            // The input itself is in no order.
-            assert!((firsts - share / 20).abs() < 60, "{firsts}");
-        }
+    fn symbols_are_drawn_evenly_and_the_input_is_in_no_order() {
+        check_even(|alphabet| Sort { alphabet }, 1..21);
+        let samples = samples(&Sort { alphabet: 10 }, "train", 20, 1000);
+        let firsts = samples.iter().filter(|sample| sample.tokens[1] == 4).count();
+        assert!((40..160).contains(&firsts), "{firsts}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What holds for every task, and what the tests of each have in common.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use tra_random::Stream;
 
@@ -26,7 +27,7 @@ pub(crate) fn draw(
     OpenTask::new(task.clone()).draw(split, lengths, seed, index)
 }
 
-/// Compares every token of `count` samples a split with a solver that sees the tokens before it
+/// Compares every token of `count` samples per split with a solver that sees the tokens before it
 /// and says what follows, or that nothing is asked there.
 pub(crate) fn check_answers(task: &impl Task, count: u64, solve: impl Fn(&[u32]) -> Option<u32>) {
     let task = OpenTask::new(task.clone());
@@ -40,6 +41,20 @@ pub(crate) fn check_answers(task: &impl Task, count: u64, solve: impl Fn(&[u32])
                 assert_eq!(solve(&tokens[..at]), expected, "{} {at}: {tokens:?}", split.name);
             }
         }
+    }
+}
+
+/// Checks that a string and its transcription take 43 tokens at length 20, and that all symbols are
+/// equally likely in the tokens `string`.
+pub(crate) fn check_even<T: Task>(task: impl Fn(u32) -> T, string: Range<usize>) {
+    for alphabet in [2, 10] {
+        let mut seen = vec![0; alphabet as usize];
+        for sample in samples(&task(alphabet), "train", 20, 1000) {
+            assert_eq!(sample.tokens.len(), 43);
+            sample.tokens[string.clone()].iter().for_each(|t| seen[*t as usize - 4] += 1);
+        }
+        let share = 20_000 / alphabet as i32;
+        assert!(seen.iter().all(|n| (n - share).abs() < share / 10), "{seen:?}");
     }
 }
 
