@@ -115,6 +115,9 @@ pub fn grid(rows: &[GridRow]) -> String {
         row.results.iter().map(of).collect::<Vec<_>>()
     };
     let lines = distinct(rows.iter().flat_map(places));
+    // A label, as every block repeats it, and yet a number: aligned right.
+    let digits = lines.iter().map(|(.., length)| length.to_string().len());
+    let widest = digits.max().unwrap_or(0).max("length".len());
     let header = ["task", "split", "length"].into_iter();
     let mut table = TextTable::new(3, header.chain(mechanisms.iter().copied()));
     for (task, measure, split, length) in &lines {
@@ -128,7 +131,7 @@ pub fn grid(rows: &[GridRow]) -> String {
             });
             over_seeds(&values.collect::<Vec<f64>>(), *measure)
         };
-        let place = [task.clone(), split.clone(), length.to_string()];
+        let place = [task.clone(), split.clone(), format!("{length:>widest$}")];
         table.row(place.into_iter().chain(mechanisms.iter().map(cell)));
     }
     table.to_string()
