@@ -42,7 +42,7 @@ use std::time::Duration;
 pub use error::FetchError;
 #[cfg(feature = "hub")]
 pub use place::get;
-pub use sets::NAMES;
+pub use sets::{SetInfo, sets};
 #[cfg(not(feature = "hub"))]
 pub use without::get;
 
@@ -55,7 +55,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What to fetch, and where to.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// One of [`NAMES`].
+    /// A name of [`sets`].
     pub name: &'a str,
     /// The folder that the files go to. It is created if it does not exist.
     pub out: &'a Path,

@@ -27,7 +27,7 @@ pub(crate) struct Set {
 const WIKITEXT: &str = "Salesforce/wikitext";
 const PASS: &str = " and pass that folder to --text";
 
-const SETS: [Set; 3] = [
+static SETS: [Set; 3] = [
     Set {
         name: "wikitext-103",
         about: "103 million words of Wikipedia, raw text in parquet",
@@ -54,16 +54,26 @@ const SETS: [Set; 3] = [
     },
 ];
 
-/// The names that users type, with a line about each.
-pub const NAMES: &[(&str, &str)] =
-    &[(SETS[0].name, SETS[0].about), (SETS[1].name, SETS[1].about), (SETS[2].name, SETS[2].about)];
+/// What is known of a data set before it is downloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetInfo {
+    /// The name that users type.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+/// Lists the data sets.
+pub fn sets() -> impl Iterator<Item = SetInfo> {
+    SETS.iter().map(|set| SetInfo { name: set.name, about: set.about })
+}
 
 impl Set {
     pub(crate) fn by_name(name: &str) -> Result<&'static Self, FetchError> {
-        static ALL: [Set; 3] = SETS;
-        ALL.iter().find(|set| set.name == name).ok_or_else(|| FetchError::UnknownName {
+        SETS.iter().find(|set| set.name == name).ok_or_else(|| FetchError::UnknownName {
             name: name.into(),
-            known: NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+            known: sets().map(|set| set.name).collect::<Vec<_>>().join(", "),
         })
     }
 
