@@ -453,7 +453,7 @@ mod tests {
             assert!(error.contains(&format!("unknown field `{key}`")), "{error}");
         }
         let error = parse("[model.attention]\nname = 'rope'\ntheta = 'far'").unwrap_err();
-        assert!(error.contains("attention.theta"), "{error}");
+        assert!(error.contains("in `attention` in `model`"), "{error}");
     }
 
     #[test]

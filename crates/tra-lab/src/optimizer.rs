@@ -426,6 +426,15 @@ mod tests {
         let before = DecoderConfig::new(5, 2, 8, 2).init_seeded(1, &device).unwrap();
         let run = |before: &Decoder| {
             let (mut decoder, mut optimizer) = (before.clone(), Optimizer::new(before, MUON));
+            let dtype = before.outln.weight.val().dtype();
+            for memory in &mut optimizer.memory {
+                match memory {
+                    Memory::AdamW(moments) => {
+                        **moments = moments.each_ref().map(|x| x.clone().cast(dtype));
+                    }
+                    Memory::Muon(momentum) => **momentum = momentum.as_ref().clone().cast(dtype),
+                }
+            }
             for step in 0..3 {
                 let summed = FlatGradients::take(&decoder, gradients_of(&decoder));
                 decoder = optimizer.step(decoder, summed, 0.5, 0.01, step);
