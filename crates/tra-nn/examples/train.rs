@@ -33,16 +33,16 @@ fn draw(
 
 fn main() -> Result<(), Error> {
     let device = Device::flex().autodiff();
-    let mut decoder = DecoderConfig::new(4, 1, 32, 2).init_seeded(1, &device)?;
+    let mut decoder = DecoderConfig::new(4, 2, 64, 2).init_seeded(1, &device)?;
     let mut optimizer = AdamWConfig::new().init();
     let loss = CrossEntropyLossConfig::new().init(&device);
-    for step in 0..=300 {
+    for step in 0..=400 {
         let (tokens, answers) = draw(&decoder, 1000 + step, 24)?;
         let logits = decoder.forward(tokens, Pass::train(1, step));
         let loss = loss.forward(logits.flatten(0, 1), answers);
         let gradients = GradientsParams::from_grads(loss.backward(), &decoder);
         decoder = optimizer.step(3e-3, decoder, gradients);
-        if step % 100 == 0 {
+        if step % 200 == 0 {
             println!("step {step}: loss {:.4}", loss.into_scalar::<f32>());
         }
     }
