@@ -20,7 +20,8 @@ fn draw(
     let token = |at: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let draw = (state >> 33) % 10;
-        let token = if at % length > 0 && draw < 8 { 1 } else { 2 + (draw % 2) as u32 };
+        let first = at.is_multiple_of(length);
+        let token = if !first && draw < 8 { 1 } else { 2 + (draw % 2) as u32 };
         last = if token == 1 { last } else { token };
         answers.push(i64::from(last));
         token
