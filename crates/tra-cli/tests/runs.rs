@@ -43,6 +43,9 @@ fn shell(line: &str) -> Output {
 #[test]
 fn signals_that_end_a_job_save_what_was_learned() {
     for signal in ["-TERM", "-HUP", "-INT"] {
+        if signal == "-INT" && !ctrl_c_is_heard() {
+            continue;
+        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         // Fewer steps than between two checkpoints by default. A large evaluation keeps the run

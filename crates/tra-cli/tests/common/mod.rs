@@ -28,6 +28,16 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// Returns whether Ctrl-C reaches the program. A shell starts background jobs with SIGINT ignored, and
+/// the program respects that.
+pub fn ctrl_c_is_heard() -> bool {
+    const SIGINT: u32 = 2;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.unwrap_or(0) & (1 << (SIGINT - 1)) == 0
+}
+
 pub fn tra(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
