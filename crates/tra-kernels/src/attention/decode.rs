@@ -125,6 +125,9 @@ unsafe fn decode_generic<S: Simd>(
     };
     let mut bias = RowBias::new(inputs.rule, at, position);
     let may_stop = inputs.horizon != Horizon::Exact && bias.as_ref().is_none_or(|bias| bias.falls);
+    // A query of TRA whose scores cannot be positive keeps nothing. With a leak, every key is part of
+    // its gradient.
+    let never_matters = matches!(inputs.rule, Rule::Tra { leak, .. } if leak == 0.0);
     let bounded = bias.is_none() && bound <= BOUNDED;
     let mut row = Row { shift: if bounded { bound + d } else { LOWEST }, sum: 0.0, stop: 0 };
     let mut count: u32 = 0;
@@ -196,7 +199,7 @@ unsafe fn decode_generic<S: Simd>(
         }
         let largest = sums.iter().fold(0.0f32, |w, x| w.max(x.abs()));
         let small = tail <= SHARE * row.sum && tail * bounds.value <= SHARE * largest;
-        if small || (bias.is_none() && bound == 0.0) {
+        if small || (bound == 0.0 && never_matters) {
             break;
         }
     }

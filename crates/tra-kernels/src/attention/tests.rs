@@ -474,3 +474,18 @@ proptest! {
         }
     }
 }
+
+/// A zero query keeps no key, so nothing bounds how far back a leak reaches: alone (the path of
+/// decoding) and among others, over more than one block of keys.
+#[test]
+fn a_leak_of_a_zero_query_reaches_every_key() {
+    for isa in Isa::available() {
+        for (queries, keys) in [(1, 33), (1, 200), (3, 200), (200, 200)] {
+            let shape = Shape { batch: 1, heads: 2, queries, keys, dim: 3 };
+            let mut case = Case::new(shape, 826);
+            case.q[..3].fill(0.0);
+            case.check(case.leaking(0.5), isa);
+            case.check(case.gate(), isa);
+        }
+    }
+}
