@@ -309,7 +309,7 @@ fn what_cannot_be_read_is_said_in_one_line_and_leaves_nothing() {
     assert!(train(&["--task", "text"]).contains("--text"));
     assert!(train(&["--text", "short.txt"]).contains("text has only"));
     assert!(train(&["--task", "copy", "--text", "train.txt"]).contains("--task text"));
-    assert!(train(&["--valid", "train.txt"]).contains("which text"));
+    assert!(train(&["--valid", "train.txt"]).contains("with --text"));
     let error = train(&["--text", "gone.txt"]);
     assert_eq!(error.matches("No such file").count(), 1, "{error}");
     let left = fs::read_dir(place.path("cache")).into_iter().flatten();
