@@ -205,8 +205,7 @@ pub fn run(
     }
     let plan = Plan::new(experiment, options, observer)?;
     let begin = std::time::Instant::now();
-    let jobs = plan.jobs(place)?;
-    plan.forecast(jobs, place.device, observer)?;
+    let jobs = plan.forecast(place, observer)?;
     if interrupted.load(std::sync::atomic::Ordering::SeqCst) {
         return Ok(None);
     }
@@ -237,7 +236,7 @@ pub fn dry_run(
         Experiment::Timing(timing) => timing.forecast(options.scale, observer),
         experiment => {
             let plan = Plan::new(experiment, options, observer)?;
-            plan.forecast(plan.jobs(place)?, place.device, observer)
+            plan.forecast(place, observer).map(drop)
         }
     }
 }
@@ -296,23 +295,18 @@ impl Plan {
         }
     }
 
-    fn jobs(&self, place: &Place<'_>) -> Result<Jobs, LabError> {
-        let asked = if place.worker.is_none() { Some(1) } else { place.jobs };
-        Ok(Jobs::new(asked, rayon::current_num_threads(), self.unfinished()?))
-    }
-
     /// Reports what is left and how long it will take. Measures one run at a time, with as many
-    /// threads as it will have.
-    fn forecast(
-        &self,
-        jobs: Jobs,
-        device: &Device,
-        observer: &mut dyn Observer,
-    ) -> Result<(), LabError> {
+    /// threads as it will have. Returns how the runs share the threads.
+    fn forecast(&self, place: &Place<'_>, observer: &mut dyn Observer) -> Result<Jobs, LabError> {
         let (title, runs) = (&self.grid.title, plural(self.trials.len(), "run"));
         observer.note(format!("{title}, {} scale, {runs}", self.scale.name()));
-        let estimate = jobs.with_threads(|| estimate(&self.trials, device))?;
+        let asked = if place.worker.is_none() { Some(1) } else { place.jobs };
         let work = self.unfinished()?;
+        let jobs = Jobs::new(asked, rayon::current_num_threads(), work);
+        observer.status("estimating how long it will take");
+        let estimate = jobs.with_threads(|| estimate(&self.trials, place.device));
+        observer.status("");
+        let estimate = estimate?;
         let (seconds, testing) = estimate.side_by_side(jobs.count);
         // More threads than the machine has take turns.
         let crowded = (jobs.count * jobs.threads) as f64 / rayon::current_num_threads() as f64;
@@ -334,7 +328,7 @@ impl Plan {
                 )
             }
         });
-        Ok(())
+        Ok(jobs)
     }
 
     /// Writes the table, the raw results and the page.
