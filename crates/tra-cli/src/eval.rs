@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 use tra_lab::config::Lengths;
 use tra_lab::eval::{check, evaluate};
-use tra_lab::observer::{Event, Observer};
+use tra_lab::observer::counting;
 use tra_lab::records::Evaluation;
 use tra_lab::run_dir::RunDir;
 use tra_lab::session::open_task;
@@ -85,10 +85,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let (begin, measure) = (Instant::now(), config.measure());
     let (mut results, mut failed) = (Vec::new(), None);
     for spec in &specs {
-        let (what, of) = (format!("{} at {}", spec.split, spec.lengths), spec.sequences);
-        let result = evaluate(&decoder, &task, spec, &interrupted, |done| {
-            terminal.event(Event::Progress { what: what.clone(), done, of, bytes: false });
-        });
+        let what = format!("{} at {}", spec.split, spec.lengths);
+        let progress = counting(what, spec.sequences, &mut terminal);
+        let result = evaluate(&decoder, &task, spec, &interrupted, progress);
         // Results from before an error or an interrupt are still printed and saved.
         match result {
             Ok(Some(result)) => results.push(result),

@@ -9,7 +9,7 @@ use tra_report::tables;
 use crate::config::Lengths;
 use crate::error::LabError;
 use crate::eval::{EvalSpec, evaluate};
-use crate::observer::{Event, Observer};
+use crate::observer::{Observer, counting};
 use crate::records::{EvalResult, Evaluation};
 use crate::report::{self, Shown};
 use crate::run_dir::RunDir;
@@ -103,10 +103,8 @@ fn test(
         let lengths = Lengths { from: length, to: length };
         let spec = EvalSpec { split: split.into(), lengths, sequences, seed: cell.config.seed };
         let what = format!("testing {split} at length {length}");
-        let result = evaluate(&decoder, &task, &spec, interrupted, |done| {
-            let what = what.clone();
-            observer.event(Event::Progress { what, done, of: sequences, bytes: false });
-        })?;
+        let progress = counting(what, sequences, observer);
+        let result = evaluate(&decoder, &task, &spec, interrupted, progress)?;
         let Some(result) = result else { return Ok(None) };
         results.push(result);
     }

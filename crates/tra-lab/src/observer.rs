@@ -108,6 +108,13 @@ pub trait Observer {
     }
 }
 
+/// Returns a function that reports how many of `of` items of a piece of work are done.
+pub fn counting(what: String, of: u64, observer: &mut dyn Observer) -> impl FnMut(u64) {
+    move |done| {
+        observer.event(Event::Progress { what: what.clone(), done, of, bytes: false });
+    }
+}
+
 impl<F: FnMut(Event)> Observer for F {
     fn event(&mut self, event: Event) {
         self(event);

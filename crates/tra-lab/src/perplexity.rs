@@ -20,7 +20,7 @@ use crate::budget;
 use crate::error::LabError;
 use crate::eval::{read, score};
 use crate::language::LanguageModel;
-use crate::observer::{Event, Observer};
+use crate::observer::{Observer, counting};
 use crate::records::{Change, Perplexity, PerplexityResult, PositionLoss, Protocol};
 use crate::session::tokenising;
 use crate::stats::reach_of_mean;
@@ -143,10 +143,8 @@ pub fn measure(
     let mut first: Option<(Windows, Vec<(f64, usize)>)> = None;
     for &windows in all {
         let what = format!("{} at {}", windows.protocol.name(), windows.window);
-        let losses = losses(&model.decoder, &tokens, windows, |done| {
-            let (what, done) = (what.clone(), done as u64);
-            observer.event(Event::Progress { what, done, of: scored, bytes: false });
-        })?;
+        let mut progress = counting(what, scored, observer);
+        let losses = losses(&model.decoder, &tokens, windows, |done| progress(done as u64))?;
         let mut result = summarise(&losses, windows, bytes);
         match &first {
             Some((other, before)) if other.protocol == windows.protocol => {

@@ -11,7 +11,7 @@ use tra_tasks::OpenTask;
 use super::{Grid, Scale, Selection, Trial};
 use crate::error::LabError;
 use crate::eval::{EvalSpec, evaluate};
-use crate::observer::{Event, Observer};
+use crate::observer::{Observer, counting};
 use crate::records::{EvalResult, Evaluation, TrialResult, is_lost};
 use crate::run_dir::RunDir;
 use crate::session::ended_at;
@@ -64,11 +64,9 @@ pub(super) fn test(
     loop {
         let known = run.evaluations()?.at(step);
         let Some(spec) = trial.left(&task, &known)?.first().copied() else { return Ok(true) };
-        let (what, of) = (format!("testing {} at {}", spec.split, spec.lengths), spec.sequences);
-        let done = |done| {
-            observer.event(Event::Progress { what: what.clone(), done, of, bytes: false });
-        };
-        let result = evaluate(&decoder, &task, spec, interrupted, done)?;
+        let what = format!("testing {} at {}", spec.split, spec.lengths);
+        let progress = counting(what, spec.sequences, observer);
+        let result = evaluate(&decoder, &task, spec, interrupted, progress)?;
         let Some(result) = result else { return Ok(false) };
         run.add_evaluation(&Evaluation { step, results: vec![result] })?;
     }
